@@ -12,7 +12,7 @@ KIND_GROUPS = {
     "forward": (SKY, ["forward"]),
     "recompute": (BLUE, ["recompute"]),
     "backward": (RED, ["backward"]),
-    "gather": (GREEN, ["gather", "gather_gradients", "gather_updates"]),
+    "gather": (GREEN, ["gather", "dequantize", "gather_gradients", "gather_updates"]),
     "reduce": (ORANGE, ["reduce_scatter", "accumulate"]),
     "update": (PURPLE, ["optimize", "direction", "orthogonalize", "verify"]),
     "loss, norm, clip": (DARK, ["loss", "norm", "clip", "reduce_sums"]),

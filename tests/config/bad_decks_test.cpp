@@ -110,7 +110,7 @@ optimizer.momentum | a number >= 0 and < 1 | 1 | -0.1
 optimizer.nesterov | true or false | 1
 optimizer.moments | fp32 or bf16 | fp16
 precision.parameters | fp32, the only value that this version accepts | bf16
-precision.gather | fp32, bf16 or fp16 | fp64 | 16 | auto
+precision.gather | fp32, bf16, fp16 or fp8 | fp64 | 16 | auto
 precision.reduce | fp32, bf16 or fp16 | fp8
 precision.activations | auto, fp32, bf16 or fp16 | float
 precision.products | auto, fp8 or mxfp8 | bf16 | mxfp4 | 8
@@ -332,6 +332,12 @@ precision.products: fp8; precision.gather: fp16
     | precision.products = fp8 .. precision.gather = fp16 .. expected bf16 or fp32
 precision.products: mxfp8; precision.gather: fp16
     | precision.products = mxfp8 .. precision.gather = fp16 .. expected bf16 or fp32
+precision.gather: fp8 | precision.gather = fp8 .. precision.products = auto .. expected fp8 or mxfp8
+precision.gather: fp8; precision.products: fp8; parallel.sharding: gradients
+    | precision.gather = fp8 .. parallel.sharding = gradients .. expected full
+precision.gather: fp8; precision.products: mxfp8; parallel.sharding: full; memory.offload: all
+    | precision.gather = fp8 .. memory.offload = all .. expected none
+precision.gather: fp8; precision.activations: fp32 | precision.activations = fp32 .. expected auto or bf16
 precision.products: fp8; model.layers: 2
     | precision.products = fp8 .. precision.fp8_layers = auto .. none of the 2 layers .. products: auto
 precision.products: fp8; precision.fp8_layers: none | precision.products = fp8 .. precision.fp8_layers = none

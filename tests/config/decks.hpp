@@ -86,6 +86,7 @@ inline void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.precision.products.dtype, b.precision.products.dtype);
   EXPECT_EQ(a.precision.products.fp8_layers, b.precision.products.fp8_layers);
   EXPECT_EQ(a.precision.products.fp8_gradients, b.precision.products.fp8_gradients);
+  EXPECT_EQ(a.precision.products.fp8_gather, b.precision.products.fp8_gather);
   EXPECT_EQ(a.precision.loss_scale.initial, b.precision.loss_scale.initial);
   EXPECT_EQ(a.recompute.attention, b.recompute.attention);
   EXPECT_EQ(a.recompute.norms, b.recompute.norms);

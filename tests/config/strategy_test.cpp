@@ -379,6 +379,12 @@ TEST(Strategy, RowsOfTheModelTellLayersAndActiveParameters) {
                      "e4m3, gradients e5m2; a CPU rounds operands, and is no faster"}}));
     EXPECT_HAS(model_rows(read(synthetic, {{"precision.products", "mxfp8"}})).back().second,
                "e4m3, gradients e5m2, in blocks of 32; a CPU");
+    EXPECT_HAS(model_rows(read(synthetic, {{"precision.products", "fp8"},
+                                           {"precision.gather", "fp8"},
+                                           {"parallel.sharding", "full"}}))
+                   .back()
+                   .second,
+               "e5m2; their weights are gathered in 8 bits; a CPU");
   }
   const std::vector<Override> small = {
       {"model.positions", "learned"}, {"model.layers", "2"},      {"model.width", "8"},

@@ -183,7 +183,7 @@ TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
 StepPlan small_plan() {
   StepPlan plan;
   plan.grid = Grid(3, 8, 2);
-  plan.flats = {{0, true, 16 * 64, 16 * 64}};
+  plan.flats = {{0, true, 16 * 64, 16 * 64, {}}};
   return plan;
 }
 

@@ -383,6 +383,7 @@ TEST(Listings, SeeEveryField) {
       {"bytes", [](Buffer& x) { ++x.bytes; }},
       {"space", [](Buffer& x) { x.space = x.space == Space::host ? Space::device : Space::host; }},
       {"persistent", [](Buffer& x) { x.persistent ^= true; }},
+      {"quantized", [](Buffer& x) { x.quantized ^= true; }},
       {"flats", [](Buffer& x) { ++x.flats.first; }},
       {"divided", [](Buffer& x) {
          x.divided.push({Axis::replicate, 7, 5});

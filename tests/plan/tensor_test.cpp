@@ -60,7 +60,7 @@ TEST(TensorRanks, HaveNeighbouringPiecesWhateverTheirOrder) {
   for_each_grid([](StepPlan plan, RankOrder) {
     const Grid& grid = plan.grid;
     const std::int64_t padded = 64 * grid.ranks();
-    plan.flats = {{0, true, padded, padded}};
+    plan.flats = {{0, true, padded, padded, {}}};
     const Spans all{grid.span(Axis::tensor), grid.span(Axis::shard), grid.span(Axis::replicate)};
     std::set<std::int64_t> begins;
     for (int rank = 0; rank < grid.ranks(); ++rank) {

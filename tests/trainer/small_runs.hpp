@@ -271,6 +271,15 @@ inline bool recomputes_embedding(const plan::StepPlan& plan) {
     return action.kind == plan::Kind::recompute && action.unit == 0;
   });
 }
+/// Bytes of a unit's parameters, of one tensor rank, as they are gathered.
+inline std::int64_t bytes_gathered(const config::Settings& settings, const plan::StepPlan& plan,
+                                   int unit) {
+  const plan::PlannedUnit& of = plan.units[unit];
+  const plan::Spans& whole = of.layouts.gathered.divided;
+  return plan.quantizes(of.flats)
+             ? plan.quantized_bytes(of.flats, whole)
+             : plan.elements(of.flats, whole) * bytes_of(settings.precision.gather);
+}
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::PolicyChoices& policy = settings.parallel;
   const std::int64_t replicas = plan.grid.replicas();
@@ -328,7 +337,8 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     if (!full && !uploads) continue;
 
     const std::int64_t bytes = (trained + plan.padded(plan.frozen(u)) / own_ranks) * gather_bytes;
-    const std::int64_t within = full ? bytes / group * (group - 1) : 0;
+    const std::int64_t gathered = bytes_gathered(settings, plan, u);
+    const std::int64_t within = full ? gathered / group * (group - 1) : 0;
     const plan::Reshard& reshard = policy.reshard_after_forward;
     const bool head = u == units - 1, embedding = u == 0;
     // Who needs it again in the same micro-batch: a block for backward, a tied embedding for the
@@ -368,10 +378,7 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
   if (policy.sharding != plan::Sharding::full || group == 1 ||
       policy.reshard_after_forward.kind != plan::Reshard::automatic)
     return 0;
-  const auto bytes = [&](int u) {
-    return plan.padded(plan.units[u].flats) / plan.grid.tensor() *
-           bytes_of(settings.precision.gather) / group * (group - 1);
-  };
+  const auto bytes = [&](int u) { return bytes_gathered(settings, plan, u) / group * (group - 1); };
   const bool tied = settings.model.tie_embeddings;
   const int blocks = units - 2;
   const int forward = policy.forward_prefetch.depth, backward = policy.backward_prefetch.depth;

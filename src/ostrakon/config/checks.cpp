@@ -137,6 +137,23 @@ void check_pipeline(const Settings& settings, const std::string& name) {
           "expected auto, or parallel.pipeline > 1");
 }
 
+/// Checks that weights which are to be gathered in 8 bits multiply so, and that owners of masters
+/// send them: copies of parameters, kept or updated in 16 bits, would not be rounded.
+void check_fp8_gather(const Settings& settings, const std::string& name) {
+  const model::ProductSettings& products = settings.precision.products;
+  if (!products.fp8_gather) return;
+  const std::string key = text(name, ": precision.gather = fp8");
+  require(math::is_8bit(products.dtype), key,
+          " with precision.products = ", math::name(products.dtype),
+          ", which has no products in 8 bits; expected fp8 or mxfp8, or precision.gather: bf16");
+  require(settings.parallel.sharding == plan::Sharding::full, key,
+          " with parallel.sharding = ", plan::name(settings.parallel.sharding),
+          ", which gathers no weights; expected full, or precision.gather: bf16");
+  require(settings.parallel.offload == plan::Offload::none, key,
+          " with memory.offload = ", plan::name(settings.parallel.offload),
+          ", whose copies of parameters have 16 bits; expected none, or precision.gather: bf16");
+}
+
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
   const DType activations = precision.activations.value_or(precision.gather);
   require(activations == precision.gather, name,
@@ -406,6 +423,7 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_documents(settings, name);
   check_precision(settings.precision, name);
   check_products(settings, name);
+  check_fp8_gather(settings, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
 }

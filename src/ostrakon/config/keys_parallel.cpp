@@ -82,6 +82,36 @@ Key gather_limit() {
   return key;
 }
 
+Key gather_dtype() {
+  Key key;
+  key.name = "gather";
+  key.meaning =
+      "gather dtype: that of gathered parameters, of the inputs of matrix products and of "
+      "activations. fp8: bf16, but weights that multiply in 8 bits (products) are gathered in 8 "
+      "bits: see docs/fp8.md";
+  constexpr const char* fp8 = "fp8";
+  std::vector<std::string> names;
+  for (const Named<DType>& dtype : dtype_names) names.emplace_back(dtype.name);
+  names.emplace_back(fp8);
+  key.expected = join(names, ", ", " or ");
+  key.limits = join(names, " | ", " | ");
+  key.set = [=](Settings& settings, const Value& value) {
+    const bool is_fp8 = value.kind == Value::Kind::text && value.text == fp8;
+    const auto dtype = value.kind != Value::Kind::text ? std::nullopt
+                       : is_fp8                        ? std::optional<DType>(DType::bf16)
+                                                       : find_named(dtype_names, value.text);
+    if (!dtype) return false;
+    settings.precision.gather = *dtype;
+    settings.precision.products.fp8_gather = is_fp8;
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    const PrecisionSettings& precision = settings.precision;
+    return Value::of(std::string(precision.products.fp8_gather ? fp8 : name(precision.gather)));
+  };
+  return key;
+}
+
 Key loss_scale() {
   Key key;
   key.name = "loss_scale";
@@ -309,9 +339,7 @@ Section precision_section() {
       {only("parameters", "fp32",
             "dtype of master parameters, which updates apply to: in 16 bits small updates would be "
             "lost"),
-       choice("gather", FIELD(precision.gather), dtype_names,
-              "gather dtype: that of gathered parameters, of the inputs of matrix products and of "
-              "activations"),
+       gather_dtype(),
        choice("activations", FIELD(precision.activations), automatic_or_dtypes,
               "dtype of activations; must be the gather dtype, as kernels have one dtype for both"),
        choice("products", FIELD(precision.products.dtype), math::product_dtype_names,

@@ -441,6 +441,7 @@ std::string products_text(const Settings& settings) {
               products.fp8_layers ? products.fp8_layers->text() : "all but the first and the last",
               "): e4m3, gradients ", math::name(products.fp8_gradients),
               products.dtype == math::ProductDType::mxfp8 ? ", in blocks of 32" : "",
+              products.fp8_gather ? "; their weights are gathered in 8 bits" : "",
               math::is_of_device(settings.processor.kernels)
                   ? ""
                   : "; a CPU rounds operands, and is no faster");

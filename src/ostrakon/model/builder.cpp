@@ -149,8 +149,9 @@ void Builder<T>::begin_part(const std::string& owner) {
 }
 
 template <class T>
-void Builder<T>::set_products(math::ProductDType dtype) {
+void Builder<T>::set_products(math::ProductDType dtype, bool quantizes_weights) {
   state_->operations.set_products(dtype);
+  state_->quantizes = quantizes_weights;
 }
 
 template <class T>

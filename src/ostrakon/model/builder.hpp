@@ -164,8 +164,9 @@ class Builder {
   /// What is declared from now on belongs to this part of the model, one of several in the unit:
   /// its parameters' full names, which are different in parts, begin so.
   void begin_part(const std::string& owner);
-  /// Linear layers that are declared from now on multiply in this dtype.
-  void set_products(math::ProductDType dtype);
+  /// Linear layers that are declared from now on multiply in this dtype. `quantizes_weights`:
+  /// whether their weights are gathered in 8 bits.
+  void set_products(math::ProductDType dtype, bool quantizes_weights = false);
   /// The rows whose next tokens are predicted: all, or where sequences are decoded the last one of
   /// each run. A cross-entropy of that row is in fact its logits.
   Value predicting_rows(const Value& x);

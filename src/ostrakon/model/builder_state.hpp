@@ -31,7 +31,8 @@ struct Builder<T>::State {
   Frozen frozen;
   FindTable find_table;
   std::vector<Parameter> parameters;
-  std::vector<int> numbers;           // which of the graph's weights each of these is
+  bool quantizes = false;    // whether weights of linear layers are gathered in 8 bits, from now on
+  std::vector<int> numbers;  // which of the graph's weights each of these is
   std::map<int, std::string> unread;  // values that nothing has taken, by what made them
   bool is_loss = false, reads_batch = false;
   std::set<int> inputs_read;
@@ -101,8 +102,12 @@ struct Builder<T>::State {
 
   /// Its number among the weights.
   int declare(Parameter parameter);
+  /// Those of linear layers.
   void declare(std::vector<Parameter> all) {
-    for (Parameter& parameter : all) declare(std::move(parameter));
+    for (Parameter& parameter : all) {
+      parameter.quantized = quantizes && parameter.shape.size() > 1;
+      declare(std::move(parameter));
+    }
   }
   /// A table of rows that are looked up, or give logits.
   int declare_table(const std::string& name, std::int64_t rows, std::int64_t columns,

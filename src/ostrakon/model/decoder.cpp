@@ -283,7 +283,8 @@ class UnitMaker {
       const BlockKind kind = settings_.block_kind(layer);
       const bool is_8bit = leaf_.products.are_8bit(layer, settings_.layers);
       b.begin_part("block." + std::to_string(layer));
-      b.set_products(is_8bit ? leaf_.products.dtype : math::ProductDType::as_stored);
+      b.set_products(is_8bit ? leaf_.products.dtype : math::ProductDType::as_stored,
+                     is_8bit && leaf_.products.fp8_gather);
       forms.emplace_back(kind, is_8bit);
       x = describe_block(b, settings_, kind, x, has_expert_units(settings_, leaf_));
     }

@@ -15,6 +15,8 @@ struct ProductSettings {
   math::Fp8Format fp8_gradients = math::Fp8Format::e5m2;
   /// In 8 bits, the blocks whose linear layers multiply so; none: all but the first and the last.
   std::optional<LayerPattern> fp8_layers = {};
+  /// In 8 bits, whether the weights of these layers are gathered so, too.
+  bool fp8_gather = false;
 
   /// Whether block `layer` of `layers` multiplies in 8 bits.
   bool are_8bit(std::int64_t layer, std::int64_t layers) const {

@@ -70,6 +70,7 @@ struct Parameter {
   /// Whether muon updates it as a matrix, if it has two extents. Not where rows are looked up or
   /// give logits: that is no linear map between hidden states.
   bool orthogonalize = true;
+  bool quantized = false;         ///< gathered in 8 bits
   Cut cut = {};                   ///< into pieces, where its unit has several
   std::int64_t pieces = 1;        ///< in its segment, of which `offset` is the first one's; set by
                                   ///< lay_out_parameters, as is

@@ -37,6 +37,9 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
       return converts ? elements / parts * (master + static_cast<double>(action.element_bytes))
                       : 0.0;
     }
+    case Processing::dequantizes:
+      return static_cast<double>(plan.buffers[action.buffer(Role::source)].bytes) +
+             elements * computed;
     case Processing::keeps:
       return 2.0 * elements * computed;
     case Processing::rows:
@@ -67,7 +70,8 @@ bool has_experts(const StepPlan& plan, const Action& action) {
 /// Bytes of each element of a collective as the stack sends it.
 std::int64_t sent_element_bytes(const Stack& stack, const StepPlan& plan, const Action& action) {
   constexpr std::int64_t fp32_bytes = 4;
-  if (action.kind == Kind::gather && stack.autocast)
+  // What is quantized is sent as bytes.
+  if (action.kind == Kind::gather && stack.autocast && action.element_bytes > 1)
     return std::max(fp32_bytes, plan.layouts.gathered.element_bytes);
   const bool sums = action.kind == Kind::reduce_scatter || action.kind == Kind::gather_gradients;
   if (sums && stack.sum_bits > 0.0)
@@ -192,7 +196,7 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
       traffic = action.kind == Kind::accumulate ? stack.accumulate_traffic : stack.update_traffic;
     }
     if (processing == Processing::norms) rate = or_else(machine_.norm_bytes_per_second, rate);
-    if (processing == Processing::converts) {
+    if (processing == Processing::converts || processing == Processing::dequantizes) {
       rate = or_else(machine_.convert_bytes_per_second, machine_.update_rate());
       traffic = stack.convert_traffic;
     }

@@ -42,7 +42,19 @@ std::string words_of(const model::Parameter& parameter) {
   if (parameter.decays) words += ", decays";
   if (parameter.frozen) words += ", frozen";
   if (!parameter.orthogonalize) words += ", not orthogonalized";
+  if (parameter.quantized) words += ", gathered in 8 bits";
   return words;
+}
+
+void describe_quantized(const std::vector<model::Parameter>& parameters,
+                        plan::UnitDescription& unit) {
+  for (const model::Parameter& parameter : parameters)
+    for (std::int64_t piece = 0; parameter.quantized && piece < parameter.pieces; ++piece)
+      unit.quantized.push_back({!parameter.frozen,
+                                parameter.offset + piece * parameter.piece_stride,
+                                parameter.piece_elements()});
+  std::sort(unit.quantized.begin(), unit.quantized.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
 }
 
 }  // namespace
@@ -61,6 +73,7 @@ plan::ModelDescription describe(const model::Model& model,
       ExpertCounts(description, model.loss_terms()).sums() * sizeof(std::int64_t);
   for (int u = 0; u < model.units(); ++u) {
     plan::UnitDescription& unit = description.units[u];
+    describe_quantized(model.parameters(u), unit);
     for (const model::Parameter& parameter : model.parameters(u)) {
       if (parameter.frozen || optim::rule_of(optimizer, parameter) != optim::OptimizerKind::muon)
         continue;

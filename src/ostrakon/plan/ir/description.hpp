@@ -18,6 +18,13 @@ struct WholeMatrix {
   std::int64_t end() const { return offset + elements; }
 };
 
+/// Weights in a flat parameter of a unit, or a piece of them, that are gathered in 8 bits.
+struct QuantizedWeights {
+  bool trained = true;  ///< whether they are in the trained flat parameter, or in the frozen one
+  std::int64_t offset = 0;  ///< position of the first element there, a multiple of 64
+  std::int64_t elements = 0;
+};
+
 /// Capacity of the dispatch of tokens to experts on other ranks: in rounds of `rows` at most.
 struct ExpertCapacity {
   std::int64_t ranks = 1;           ///< how many neighbours in a shard group share the experts
@@ -102,6 +109,9 @@ struct UnitDescription {
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for the largest matrix
+  /// Weights that are gathered in 8 bits, in the order of their offsets. The compute dtype has 16
+  /// bits then, and masters 32.
+  std::vector<QuantizedWeights> quantized;
 };
 
 /// Returns the unit with a backward that defers nothing.

@@ -83,7 +83,8 @@ enum class Kind : std::uint8_t {
   export_parameters,  ///< hand a unit's parameters to the caller
   send,               ///< send a unit's output, or a gradient, to a neighbouring stage
   receive,            ///< receive an output, or a gradient, from a neighbouring stage
-  exchange  ///< exchange activations between two phases of a unit's forward, recompute or backward
+  exchange,  ///< exchange activations between two phases of a unit's forward, recompute or backward
+  dequantize  ///< convert parameters that were gathered in 8 bits to the compute dtype
 };
 
 /// What an action spends its time on, for proofs, estimates and reports.
@@ -103,8 +104,9 @@ enum class Activity : std::uint8_t {
 enum class Processing : std::uint8_t {
   none,
   converts,  ///< to the dtype in which elements are sent, if that is another one
-  keeps,     ///< copies a part of gathered parameters
-  rows,      ///< as the kernels of units
+  dequantizes,
+  keeps,  ///< copies a part of gathered parameters
+  rows,   ///< as the kernels of units
   updates,
   norms  ///< sums of squares
 };
@@ -147,7 +149,9 @@ constexpr KindTraits kind_table[] = {
     {Kind::export_parameters, "visit", Stream::compute, Activity::other},
     {Kind::send, "send", Stream::send, Activity::message},
     {Kind::receive, "receive", Stream::receive, Activity::message},
-    {Kind::exchange, "exchange", Stream::exchange, Activity::collective}};
+    {Kind::exchange, "exchange", Stream::exchange, Activity::collective},
+    {Kind::dequantize, "dequantize", Stream::gather, Activity::other, Processing::dequantizes,
+     false}};
 constexpr int kinds = static_cast<int>(std::size(kind_table));
 
 constexpr bool is_in_order() {
@@ -190,7 +194,7 @@ enum class Role : std::uint8_t {
   tied_gradients,
   gradient_shard,  ///< this rank's part of the gradients summed over ranks
   packed,          ///< gradients in the dtype in which they are sent
-  source,          ///< source of an accumulation or a copy
+  source,          ///< source of an accumulation, a copy or a conversion
   target,          ///< target of a copy
   staging,
   sums,                ///< this rank's sums of the step: on the device, or as copied from there

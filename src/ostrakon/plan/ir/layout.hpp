@@ -10,20 +10,24 @@
 namespace ostrakon::plan {
 
 /// The layout of an array of a unit's parameters, gradients or moments: the spans that it is
-/// divided over, its memory space, and its bytes per element. In DTensor's terms, axes in `divided`
-/// are Shard; all others are Replicate.
+/// divided over, its memory space, and its bytes per element, or that it is quantized: as
+/// QuantizedFlat says, in bytes. In DTensor's terms, axes in `divided` are Shard; all others are
+/// Replicate.
 struct Layout {
   Spans divided;
   Space space = Space::device;
   std::int64_t element_bytes = 4;
+  bool quantized = false;
 
   friend bool operator==(const Layout& a, const Layout& b) {
-    return a.divided == b.divided && a.space == b.space && a.element_bytes == b.element_bytes;
+    return a.divided == b.divided && a.space == b.space && a.element_bytes == b.element_bytes &&
+           a.quantized == b.quantized;
   }
   friend bool operator!=(const Layout& a, const Layout& b) { return !(a == b); }
 
-  Layout in(Space other) const { return {divided, other, element_bytes}; }
-  Layout over(const Spans& other) const { return {other, space, element_bytes}; }
+  Layout in(Space other) const { return {divided, other, element_bytes, quantized}; }
+  Layout over(const Spans& other) const { return {other, space, element_bytes, quantized}; }
+  Layout as_quantized() const { return {divided, space, 1, true}; }
 };
 
 /// The five layouts of a flat parameter, which define a strategy: sharding, hybrid sharding,

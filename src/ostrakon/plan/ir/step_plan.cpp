@@ -42,8 +42,26 @@ std::int64_t StepPlan::first_element(int flat, const Spans& divided, int rank) c
 
 std::int64_t StepPlan::offset_in(const Buffer& buffer, int flat, const Spans& divided,
                                  int rank) const {
-  return elements({buffer.flats.first, flat}, buffer.divided) + first_element(flat, divided, rank) -
-         first_element(flat, buffer.divided, rank);
+  const std::int64_t before =
+      first_element(flat, divided, rank) - first_element(flat, buffer.divided, rank);
+  const QuantizedFlat& quantized = flats[flat].quantized;
+  return size_in(buffer, {buffer.flats.first, flat}, buffer.divided) +
+         (buffer.quantized ? before / quantized.part_elements * quantized.part_bytes : before);
+}
+
+std::int64_t StepPlan::quantized_bytes(FlatRange range, const Spans& divided) const {
+  std::int64_t whole = 0;
+  for (int flat = range.first; flat < range.end; ++flat) {
+    const QuantizedFlat& quantized = flats[flat].quantized;
+    whole += flats[flat].padded / quantized.part_elements * quantized.part_bytes;
+  }
+  return whole / divided.parts();
+}
+
+bool StepPlan::quantizes(FlatRange range) const {
+  return !range.empty() &&
+         std::any_of(flats.begin() + range.first, flats.begin() + range.end,
+                     [](const FlatParameter& flat) { return !flat.quantized.empty(); });
 }
 
 std::int64_t StepPlan::replaced_bytes(int unit) const {
@@ -172,6 +190,13 @@ std::uint64_t StepPlan::hash() const {
   }
   for (const FlatParameter& flat : flats)
     hasher.add(flat.unit, flat.trained, flat.elements, flat.padded);
+  for (const FlatParameter& flat : flats) {
+    const QuantizedFlat& quantized = flat.quantized;
+    if (quantized.empty()) continue;
+    hasher.add(flat.unit, quantized.part_elements, quantized.part_bytes, quantized.runs);
+    for (int run = 0; run < quantized.runs; ++run)
+      hasher.add(quantized.begin[run], quantized.end[run]);
+  }
   for (const PlannedUnit& unit : units) {
     hasher.add(unit.layouts.expert_ranks, unit.whole_matrices.size());
     for (const WholeMatrix& matrix : unit.whole_matrices)
@@ -179,6 +204,7 @@ std::uint64_t StepPlan::hash() const {
   }
   for (const Buffer& buffer : buffers) {
     hasher.add(buffer.name, buffer.bytes, buffer.space, buffer.persistent);
+    if (buffer.quantized) hasher.add(buffer.quantized);
     add_flats(buffer.flats);
     add_spans(buffer.divided);
   }

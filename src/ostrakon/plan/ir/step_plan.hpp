@@ -9,6 +9,7 @@
 #include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/ir/quantized_flat.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ struct FlatParameter {
   bool trained = true;
   std::int64_t elements = 0;  ///< number without padding
   std::int64_t padded = 0;
+  QuantizedFlat quantized;  ///< how it is gathered in 8 bits; empty: in the compute dtype
 };
 
 struct Buffer {
@@ -51,8 +53,9 @@ struct Buffer {
   int first = -1;           ///< first and last action that use it
   int last = -1;
   // Only buffers of parameters, gradients and moments set the next two members.
-  FlatRange flats;  ///< flat parameters that it holds, one after the other
-  Spans divided;    ///< spans that each of them is divided over
+  FlatRange flats;         ///< flat parameters that it holds, one after the other
+  Spans divided;           ///< spans that each of them is divided over
+  bool quantized = false;  ///< whether it holds them as QuantizedFlat says, part after part
 };
 
 struct Use {
@@ -69,7 +72,7 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   Stream stream = Stream::compute;
   ExchangeKind exchange = ExchangeKind::gather;  ///< exchange: its kind
   bool converts = false;  ///< gather: the shard has masters, which are converted to the dtype that
-                          ///< is sent
+                          ///< is sent, or quantized
   bool gradients_opened = false;  ///< backward: adds to the gradients that a tied unit has written
   bool may_be_empty = false;      ///< exchange: Exchange::may_be_empty
   bool empty_if_even = false;     ///< exchange: Exchange::empty_if_even
@@ -167,10 +170,18 @@ struct StepPlan {
   /// Elements of flat parameters that a rank has where each is divided over `divided`.
   std::int64_t elements(FlatRange range, const Spans& divided) const;
   std::int64_t padded(FlatRange range) const { return elements(range, {}); }
+  /// Elements of the parts that `divided` says as `buffer` holds them; bytes if it is quantized.
+  std::int64_t size_in(const Buffer& buffer, FlatRange range, const Spans& divided) const {
+    return buffer.quantized ? quantized_bytes(range, divided) : elements(range, divided);
+  }
+  /// Bytes of quantized flat parameters that a rank has where each is divided over `divided`.
+  std::int64_t quantized_bytes(FlatRange range, const Spans& divided) const;
+  /// Whether a unit's parameters are gathered in 8 bits.
+  bool quantizes(FlatRange range) const;
   /// The first element of a rank's part, counted from the begin of the flat parameter.
   std::int64_t first_element(int flat, const Spans& divided, int rank) const;
-  /// Offset in elements of a rank's part of a flat parameter in `buffer`, which holds at least that
-  /// part.
+  /// Offset of a rank's part of a flat parameter in `buffer`, which holds at least that part: in
+  /// elements, or in bytes if it is quantized.
   std::int64_t offset_in(const Buffer& buffer, int flat, const Spans& divided, int rank) const;
 
   /// The spans that the result of a gather, in the buffer in `role`, is divided over: those that

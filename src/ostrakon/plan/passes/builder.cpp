@@ -33,17 +33,33 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.recompute_phases = recomputed_phases(unit(u).forward);
     planned.first_of_gradients = unit(u).first_of_gradients();
     planned.flats.first = static_cast<int>(plan_.flats.size());
-    const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
-      for (WholeMatrix& matrix : planned.whole_matrices)
-        matrix.offset += matrix.offset / (elements / parts) * ((padded - elements) / parts);
+    const auto padded_offset = [&](std::int64_t offset, std::int64_t elements,
+                                   std::int64_t padded) {
+      return offset + offset / (elements / parts) * ((padded - elements) / parts);
     };
+    const auto quantized = [&](bool trained, std::int64_t elements, std::int64_t padded) {
+      std::vector<FlatElements> coded;
+      for (const QuantizedWeights& weights : unit(u).quantized) {
+        if (weights.trained != trained) continue;
+        const std::int64_t first = padded_offset(weights.offset, elements, padded);
+        coded.push_back({first, first + weights.elements});
+      }
+      return QuantizedFlat(coded, padded, planned.layouts.compute.divided.parts());
+    };
+    const bool quantizes = planned.layouts.gathers() && !unit(u).quantized.empty();
+    if (quantizes && planned.layouts.has_copies())
+      throw std::logic_error(planned.name + ": copies of parameters are not gathered in 8 bits");
     const auto add = [&](bool trained, std::int64_t elements) {
       if (elements % parts != 0)
         throw std::logic_error(
             planned.name + ": its parameters don't divide over the ranks that compute together");
       const std::int64_t padded = (elements / parts + block - 1) / block * block * parts;
-      if (padded > 0) plan_.flats.push_back({u, trained, elements, padded});
-      if (padded > 0 && trained) move_matrices(elements, padded);
+      if (padded == 0) return;
+      plan_.flats.push_back({u, trained, elements, padded, {}});
+      if (quantizes) plan_.flats.back().quantized = quantized(trained, elements, padded);
+      if (!trained) return;
+      for (WholeMatrix& matrix : planned.whole_matrices)
+        matrix.offset = padded_offset(matrix.offset, elements, padded);
     };
     add(false, unit(u).frozen_elements);
     add(true, unit(u).trained_elements());
@@ -95,8 +111,13 @@ int Builder::make_buffer(std::string_view what, int u, Category category, std::i
 
 int Builder::make_array(std::string_view what, int u, Category category, FlatRange flats,
                         const Layout& layout) {
-  const std::int64_t bytes = plan_.elements(flats, layout.divided) * layout.element_bytes;
-  return as_array(make_buffer(what, u, category, bytes, layout.space), flats, layout.divided);
+  const std::int64_t bytes = layout.quantized
+                                 ? plan_.quantized_bytes(flats, layout.divided)
+                                 : plan_.elements(flats, layout.divided) * layout.element_bytes;
+  const int made =
+      as_array(make_buffer(what, u, category, bytes, layout.space), flats, layout.divided);
+  if (made >= 0) plan_.buffers[made].quantized = layout.quantized;
+  return made;
 }
 
 int Builder::as_array(int buffer, FlatRange flats, const Spans& divided) {

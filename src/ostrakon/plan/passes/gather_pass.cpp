@@ -141,6 +141,18 @@ void GatherPass::gather(int u) {
   moving.converts = !is_kept && layouts.compute.element_bytes != layouts.gathered.element_bytes;
   units_[u].gathered =
       builder_.make_array("gathered", u, Category::gathered, unit.flats, layouts.gathered);
+  // A part that was kept after forward has rounded weights already, in 16 bits.
+  if (!is_kept && builder_.plan().quantizes(unit.flats)) {
+    moving.category = Category::staging;
+    moving.gathered = "quantized";
+    const int codes = redistribute(builder_, u, unit.compute(), layouts.gathered.as_quantized(),
+                                   moving, units_[u].on_way);
+    Action& action = builder_.emit(Kind::dequantize, u);
+    action.elements = builder_.plan().elements(unit.flats, layouts.gathered.divided);
+    builder_.use(action, Role::source, codes, Access::read);
+    builder_.use(action, Role::parameters, units_[u].gathered, Access::write);
+    return;
+  }
   redistribute(builder_, u, is_kept ? units_[u].kept : unit.compute(), layouts.gathered, moving,
                units_[u].on_way, units_[u].gathered);
 }

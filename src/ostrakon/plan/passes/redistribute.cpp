@@ -17,8 +17,9 @@ void gather(Builder& builder, int u, int source, int target, const Span& span, c
   Access access = source == target ? Access::read_write : Access::write;
   for (int flat = flats.first; flat < flats.end; ++flat) {
     const FlatRange one{flat, flat + 1};
-    Action& action = builder.emit_collective(moving.gather, u, span,
-                                             builder.plan().elements(one, divided), element_bytes);
+    Action& action = builder.emit_collective(
+        moving.gather, u, span, builder.plan().size_in(builder.buffer(target), one, divided),
+        element_bytes);
     action.flats = one;
     action.converts = converts;
     if (!is_whole) action.divided = divided;
@@ -54,7 +55,7 @@ int redistribute(Builder& builder, int u, int source, const Layout& to,
   /// Makes the buffer for an array that is gathered so as to be divided over `spans`.
   const auto make_whole = [&](const Spans& spans) {
     const bool is_last = spans == to.divided && to.space == Space::device && target >= 0;
-    const Layout layout{spans, Space::device, to.element_bytes};
+    const Layout layout = to.over(spans).in(Space::device);
     return is_last ? target
                    : keep(builder.make_array(moving.gathered, u, moving.category, flats, layout));
   };

@@ -60,7 +60,7 @@ std::string wrong_parts(const StepPlan& plan, const Action& action) {
   if ((part != nullptr && part->divided != parts) || !gathered.starts_with(whole->divided))
     return of_collective(action, "its buffers are not parts over these ranks");
   const FlatRange flats = reduces ? plan.trained(action.unit) : action.flats;
-  if (action.elements != plan.elements(flats, gathered))
+  if (action.elements != plan.size_in(*whole, flats, gathered))
     return of_collective(action, "not as many as its buffers have");
   return "";
 }

@@ -78,7 +78,7 @@ std::string ContentsCheck::need_room(int buffer, FlatRange flats, const Spans& d
       !divided.starts_with(array.divided))
     return text("needs space for ", described(divided), " in ", quoted(array), ", which is for ",
                 described(array.divided));
-  if (array.bytes != plan_.elements(array.flats, array.divided) * element_bytes)
+  if (array.bytes != plan_.size_in(array, array.flats, array.divided) * element_bytes)
     return text("needs elements of ", element_bytes, " bytes in ", quoted(array), ", whose ",
                 array.bytes, " bytes are not ", described(array.divided), " of these");
   return "";
@@ -153,6 +153,8 @@ std::string ContentsCheck::wrong(const Action& action) {
       return wrong_gather(action);
     case Kind::gather_updates:
       return wrong_gather_of_updates(action);
+    case Kind::dequantize:
+      return wrong_dequantize(action);
     case Kind::keep:
       return wrong_keep(action);
     case Kind::optimize:
@@ -206,6 +208,24 @@ std::string ContentsCheck::wrong_gather_of_updates(const Action& action) {
   if (action.elements != plan_.elements(trained, has->outer()))
     return of_collective(action, "not as many as its buffers have");
   set(whole, trained, has->outer());
+  return "";
+}
+
+std::string ContentsCheck::wrong_dequantize(const Action& action) {
+  const int source = action.buffer(Role::source), whole = action.buffer(Role::parameters);
+  if (source < 0 || whole < 0) return "without buffers";
+  const FlatRange flats = plan_.units[action.unit].flats;
+  const Layout& gathered = plan_.units[action.unit].layouts.gathered;
+  if (!plan_.buffers[source].quantized || plan_.buffers[whole].quantized)
+    return text("of ", quoted(plan_.buffers[source]), " to ", quoted(plan_.buffers[whole]),
+                ", which are not quantized and as computed with");
+  std::string reason = need_room(source, flats, gathered.divided, 1);
+  if (reason.empty()) reason = need(source, flats, gathered.divided);
+  if (reason.empty()) reason = need_room(whole, flats, gathered.divided, gathered.element_bytes);
+  if (!reason.empty()) return reason;
+  if (action.elements != plan_.elements(flats, gathered.divided))
+    return text("of ", action.elements, " elements, not as many as its buffers have");
+  set(whole, flats, gathered.divided);
   return "";
 }
 
@@ -358,6 +378,7 @@ std::string ContentsCheck::wrong_parameters(const Action& action) {
       return text("reads ", quoted(buffer), ", which has not the parameters of this unit");
     if (buffer.space != gathered.space)
       return text("reads ", quoted(buffer), " in ", name(buffer.space), " memory");
+    if (buffer.quantized) return text("reads ", quoted(buffer), ", which is quantized");
     const std::string reason =
         need_room(use.buffer, buffer.flats, gathered.divided, gathered.element_bytes);
     if (!reason.empty()) return reason;

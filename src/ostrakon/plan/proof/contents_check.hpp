@@ -43,6 +43,7 @@ class ContentsCheck {
 
   std::string wrong_gather(const Action& action);
   std::string wrong_gather_of_updates(const Action& action);
+  std::string wrong_dequantize(const Action& action);
   std::string wrong_keep(const Action& action);
   std::string wrong_copy(const Action& action);
   std::string wrong_copy_of_part(const Action& action, int source, int target);

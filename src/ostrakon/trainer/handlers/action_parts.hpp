@@ -14,15 +14,16 @@ class ActionParts {
   ActionParts(const runtime::ActionBuffers& buffers, const StepContext& context)
       : buffers_(buffers), plan_(context.plan()), rank_(context.rank) {}
 
-  /// The rank's part of a flat parameter, divided over `divided`, in the buffer in `role`; an empty
-  /// view if the action has none. Space as for ActionBuffers::view.
+  /// The rank's part of a flat parameter, divided over `divided`, in the buffer in `role`, as bytes
+  /// if it is quantized; an empty view if the action has none. Space as for ActionBuffers::view.
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, int flat, const plan::Spans& divided) const {
     const int buffer = buffers_.action.buffer(role);
     if (buffer < 0) return buffers_.view<T, Space>(role);
-    const std::int64_t first = plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
-    return buffers_.view<T, Space>(buffer).range(first,
-                                                 first + plan_.elements({flat, flat + 1}, divided));
+    const plan::Buffer& array = plan_.buffers[buffer];
+    const std::int64_t first = plan_.offset_in(array, flat, divided, rank_);
+    return buffers_.view<T, Space>(buffer).range(
+        first, first + plan_.size_in(array, {flat, flat + 1}, divided));
   }
   // The rank's part of the trained parameters of the action's unit.
   template <class T, class Space>

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/fp8/quantized_parts.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/handlers/action_parts.hpp>
@@ -23,6 +24,7 @@ MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels,
 
 void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::gather, this, &MoveHandlers::gather);
+  executor.on(Kind::dequantize, this, &MoveHandlers::dequantize);
   executor.on(Kind::keep, this, &MoveHandlers::keep);
   for (Kind kind : {Kind::copy_to_device, Kind::copy_to_host})
     executor.on(kind, this, &MoveHandlers::copy);
@@ -43,6 +45,8 @@ void MoveHandlers::install(runtime::Executor& executor) {
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
+  if (context_.plan().buffers[action.buffer(Role::parameters)].quantized)
+    return gather_quantized(buffers);
   const ActionParts parts(buffers, context_);
   comm::Communicator& group = channels_.of(action);
   const int flat = action.flats.first;
@@ -61,6 +65,52 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
           buffers.exec, action.converts ? converted : parts.view<T, Space>(source, flat, part),
           parts.view<T, Space>(Role::parameters, flat, whole));
     });
+  });
+}
+
+/// Gathers what owners have quantized: bytes, in place, which are sent as words of 16 bits, as
+/// collectives only move their bits.
+void MoveHandlers::gather_quantized(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const plan::StepPlan& plan = context_.plan();
+  const ActionParts parts(buffers, context_);
+  const int flat = action.flats.first;
+  const plan::Spans whole = parts.gathered(Role::parameters);
+  const plan::Spans part = parts.gathered_parts(Role::parameters);
+  parts.in_space_of(Role::parameters, [&](const auto& where, auto space) {
+    using Space = decltype(space);
+    const auto bytes_of = [&](const plan::Spans& divided) {
+      return parts.view<std::uint8_t, Space>(Role::parameters, flat, divided);
+    };
+    if (action.converts) {
+      const plan::QuantizedFlat& quantized = plan.flats[flat].quantized;
+      const std::int64_t number =
+          plan.first_element(flat, part, context_.rank) / quantized.part_elements;
+      math::quantize_part<Space>(where, quantized, number,
+                                 parts.view<float, Space>(Role::shard, flat, part), bytes_of(part));
+    }
+    const auto words_of = [&](const plan::Spans& divided) {
+      return view_as<bf16>(bytes_of(divided));
+    };
+    channels_.of(action).all_gather<bf16, Space>(buffers.exec, words_of(part), words_of(whole));
+  });
+}
+
+void MoveHandlers::dequantize(const ActionBuffers& buffers) {
+  const plan::StepPlan& plan = context_.plan();
+  const ActionParts parts(buffers, context_);
+  const plan::Buffer& whole = plan.buffers[buffers.action.buffer(Role::parameters)];
+  parts.in_space_of(Role::parameters, [&](const auto& where, auto space) {
+    using Space = decltype(space);
+    for (int flat = whole.flats.first; flat < whole.flats.end; ++flat) {
+      const plan::QuantizedFlat& quantized = plan.flats[flat].quantized;
+      const std::int64_t first =
+          plan.first_element(flat, whole.divided, context_.rank) / quantized.part_elements;
+      math::dequantize_parts<Space>(
+          where, quantized, first,
+          parts.view<std::uint8_t, Space>(Role::source, flat, whole.divided),
+          parts.view<bf16, Space>(Role::parameters, flat, whole.divided));
+    }
   });
 }
 

@@ -23,6 +23,8 @@ class MoveHandlers {
 
  private:
   void gather(const runtime::ActionBuffers& buffers);
+  void gather_quantized(const runtime::ActionBuffers& buffers);
+  void dequantize(const runtime::ActionBuffers& buffers);
   void keep(const runtime::ActionBuffers& buffers);
   void copy(const runtime::ActionBuffers& buffers);
   void reduce_scatter(const runtime::ActionBuffers& buffers);

@@ -54,7 +54,14 @@ class OtherHandlers {
     executor.on(Kind::accumulate,
                 [](const ActionBuffers&) { math::LaunchCount::takes_one("add_to"); });
     executor.on(Kind::gather, [](const ActionBuffers& buffers) {
-      if (buffers.action.converts) math::LaunchCount::takes_one("convert");
+      if (buffers.action.converts)
+        math::LaunchCount::takes_one(buffers.action.element_bytes == 1 ? "quantize_part"
+                                                                       : "convert");
+    });
+    executor.on(Kind::dequantize, [this](const ActionBuffers& buffers) {
+      const int source = buffers.action.buffer(Role::source);
+      for (int f = 0; f < plan_.buffers[static_cast<std::size_t>(source)].flats.size(); ++f)
+        math::LaunchCount::takes_one("dequantize");
     });
     executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
     executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) {

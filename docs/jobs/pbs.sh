@@ -47,6 +47,7 @@ while kill -0 "$launcher" 2>/dev/null; do
   sleep 20
   if [ -n "$(find "$output/flight" -name '*.json' -newer "$started" -mmin +2 2>/dev/null)" ]; then
     kill -KILL "$launcher"
+    break
   fi
 done
 status=0

@@ -262,12 +262,12 @@ TEST(Judge, WaitsLongerWherePacketsGetLost) {
   for (int r = 0; r < 16; ++r) job.waits(r, 9, "gather(block.2)", 9.0F, 0, 16);
   job.of(9).silent = 7.0;
   EXPECT_EQ(job.rank(), 9);
-  for (int r = 8; r < 16; ++r) job.of(r).loss = 0.31;
+  for (int r = 8; r < 16; ++r) job.of(r).loss = 0.31, job.of(r).has_losses = true;
   EXPECT_EQ(job.text(), "nothing");
   EXPECT_TRUE(testing::says(find_slow(job.members)->text,
                             "packets between rank 0 (n0) and rank 8 (n1) and 7 more on this host "
                             "get lost: up to 31 %"));
-  for (int r = 0; r < 16; ++r) job.of(r).record.seconds = 51.0F;
+  for (int r = 0; r < 16; ++r) job.of(r).record.seconds = 151.0F;
   EXPECT_NE(job.text(), "nothing");
   // A rank that has work of its own waits for no packets.
   for (int r = 0; r < 16; ++r) job.of(r).record.seconds = 9.0F;
@@ -275,7 +275,7 @@ TEST(Judge, WaitsLongerWherePacketsGetLost) {
   own.wait = Wait::nobody;
   own.begun.fill(-1);
   for (int r = 0; r < 16; ++r)
-    if (r != 12) job.of(r).record.seconds = 51.0F;
+    if (r != 12) job.of(r).record.seconds = 10.0F;
   EXPECT_EQ(job.rank(), 12);
 }
 

@@ -28,6 +28,8 @@ TEST(LossMeter, TellsAShareThatIsNoChanceAndForgetsIt) {
   EXPECT_NEAR(meter.share(), 0.25, 0.05);
   send(meter, packets, now, 21.0, 0);
   EXPECT_EQ(meter.share(), 0.0);
+  EXPECT_TRUE(meter.has_effect(now));
+  EXPECT_FALSE(meter.has_effect(now + 180.0));
   send(meter, packets, now, 60.0, 50);  // 2 % disturb nobody
   EXPECT_EQ(meter.share(), 0.0);
 }

@@ -12,7 +12,7 @@
 namespace ostrakon::watch {
 namespace {
 
-constexpr float patience_with_loss = 10.0F;
+constexpr float patience_with_loss = 10.0F, least_wait_with_loss = 150.0F;
 
 std::string shown_seconds(double seconds) {
   char text[32];
@@ -46,8 +46,7 @@ std::string doing(const Record& record) {
 class Judge {
  public:
   Judge(const std::vector<Member>& members, double silence) : members_(members), silence_(silence) {
-    for (const Member& member : members)
-      if (member.loss > 0.0) patience_ = patience_with_loss;
+    for (const Member& member : members) has_losses_ = has_losses_ || member.has_losses;
     of_plan_.resize(members.size());
     for (std::size_t r = 0; r < members.size(); ++r)
       of_plan_.at(static_cast<std::size_t>(members[r].rank_in_plans)) = static_cast<int>(r);
@@ -96,7 +95,10 @@ class Judge {
   bool is_late(int rank) const {
     const Record& its = record(rank);
     if (is_notice_) return is_over(its.seconds, its.notice);
-    return is_over(its.seconds, its.limit * (waits(rank) ? patience_ : 1.0F));
+    const bool is_patient = has_losses_ && waits(rank) && its.limit > 0.0F;
+    return is_over(its.seconds, is_patient
+                                    ? std::max(least_wait_with_loss, patience_with_loss * its.limit)
+                                    : its.limit);
   }
   bool is_late_in_background(int rank) const {
     const Record& its = record(rank);
@@ -145,7 +147,7 @@ class Judge {
     std::set<int> all;
     for (int r = 0; r < count(); ++r)
       if (at(r).link == Member::Link::open &&
-          at(r).silent > silence_ * (at(r).loss > 0.0 ? patience_with_loss : 1.0F))
+          at(r).silent > silence_ * (at(r).has_losses ? patience_with_loss : 1.0F))
         all.insert(r);
     if (all.empty()) return std::nullopt;
     const int first = *all.begin();
@@ -339,7 +341,7 @@ class Judge {
 
   const std::vector<Member>& members_;
   const double silence_;
-  float patience_ = 1.0F;  // by which limits of ranks that wait are multiplied
+  bool has_losses_ = false;  // between any hosts
   bool is_notice_ = false;
   std::vector<int> of_plan_;  // ranks of the world by their numbers in plans
 };

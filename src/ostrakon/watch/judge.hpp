@@ -18,10 +18,11 @@ struct Member {
     lost   ///< its connection was closed without a word
   };
   Link link = Link::open;
-  double silent = 0.0;  ///< seconds since its last record
-  bool answers = true;  ///< whether its host confirms what is sent to it
-  double loss = 0.0;    ///< share of the packets between its host and this one that get lost
-  Record record;        ///< the last one
+  double silent = 0.0;      ///< seconds since its last record
+  bool answers = true;      ///< whether its host confirms what is sent to it
+  double loss = 0.0;        ///< share of the packets between its host and this one that get lost
+  bool has_losses = false;  ///< whether some did in the last minutes
+  Record record;            ///< the last one
 };
 
 /// What is wrong with a job.
@@ -53,7 +54,8 @@ class Confirmation {
 /// peer. From a rank that is late this is followed to one that waits for nobody, and that is at
 /// fault once it is late itself: in a plan no rank is waited for by one that it waits for.
 ///
-/// Where packets get lost, all that may be late for that alone has ten times as long.
+/// Where packets get lost, silence may take ten times as long, and so may waiting for others, which
+/// may take 150 s then in any case.
 std::optional<Finding> judge(const std::vector<Member>& members, double silence);
 
 /// Finds what only slows the job down, or is not known to be more yet: packets that get lost, and

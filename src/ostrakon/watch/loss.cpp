@@ -4,7 +4,7 @@
 namespace ostrakon::watch {
 namespace {
 
-constexpr double window_seconds = 10.0;
+constexpr double window_seconds = 10.0, effect_seconds = 180.0;
 constexpr std::uint32_t least_again = 3;
 constexpr double least_share = 0.05;
 
@@ -14,11 +14,14 @@ void LossMeter::take(const Packets& packets, double now) {
   // Another connection counts from 0 again.
   if (packets.sent < last_.sent || packets.again < last_.again) before_ = between_ = packets;
   last_ = packets;
+  if (share() > 0.0) lossy_at_ = now;
   if (now - between_at_ < window_seconds) return;
   before_ = between_;
   between_ = packets;
   between_at_ = now;
 }
+
+bool LossMeter::has_effect(double now) const { return now - lossy_at_ < effect_seconds; }
 
 double LossMeter::share() const {
   const std::uint32_t sent = last_.sent - before_.sent, again = last_.again - before_.again;

@@ -18,10 +18,13 @@ class LossMeter {
   void take(const Packets& packets, double now);
   /// The share over the last 10 to 20 seconds; 0 where it is so small that it may be chance.
   double share() const;
+  /// Whether there was such a share in the last three minutes: pauses of TCP, which double with
+  /// each loss, outlast their cause.
+  bool has_effect(double now) const;
 
  private:
   Packets before_, between_, last_;
-  double between_at_ = 0.0;
+  double between_at_ = 0.0, lossy_at_ = -1e9;
 };
 
 }  // namespace ostrakon::watch

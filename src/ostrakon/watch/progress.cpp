@@ -18,7 +18,7 @@ constexpr double factor = 10.0;       // of measured times
 constexpr float most_recent = 60.0F;  // longer times count as this one
 constexpr float forgetting = 0.95F;   // of the longest recent time, with each run
 constexpr double silence_seconds = 6.0;
-constexpr double notice_seconds = 6.0, notice_factor = 3.0;
+constexpr double notice_seconds = 5.0, notice_factor = 3.0;
 
 std::atomic<Progress*> current_progress{nullptr};
 thread_local bool drives_the_run = false;

@@ -293,7 +293,7 @@ class Watchdog::Implementation {
     if (!watches_) return;
     if (is_root()) return judge_all(now);
     const double limit = setup_.progress->limits().of_silence() + patience;
-    if (now - heard(0) > limit * (loss(0) > 0.0 ? loss_factor : 1.0)) miss_root(now);
+    if (now - heard(0) > limit * (has_losses(0, now) ? loss_factor : 1.0)) miss_root(now);
   }
 
   /// Counts packets that get lost on the way to a rank that was heard of, and back.
@@ -302,6 +302,10 @@ class Watchdog::Implementation {
     auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
     there.take(from.packets(), now);
     back.take({record.sent, record.sent_again}, now);
+  }
+  bool has_losses(int rank, double now) const {
+    const auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
+    return there.has_effect(now) || back.has_effect(now);
   }
   double loss(int rank) const {
     const auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
@@ -314,6 +318,7 @@ class Watchdog::Implementation {
     for (int r = 0; r < setup_.ranks; ++r) {
       member(r).silent = now - heard(r);
       member(r).loss = loss(r);
+      member(r).has_losses = has_losses(r, now);
     }
     const std::optional<Finding> found = judge(members_, setup_.progress->limits().of_silence());
     if (!alarm_.is_confirmed(found, members_, round_)) return give_notice(now);

@@ -360,8 +360,8 @@ TEST_F(Agreement, ACheckpointOfMoreStepsThanTheDeckHasIsRefused) {
 }
 
 TEST_F(Agreement, ASecondRunInAFolderIsRefusedAndLeavesItAsItIs) {
-  std::future<Outcome> first = start_long_run();
-  // It does not move meanwhile.
+  // It does not move meanwhile, as its watchdog would not allow for long.
+  std::future<Outcome> first = start_long_run({"--set", "runtime.watchdog=off"});
   end_run(SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(1));  // nor does the other rank then
   const auto before = contents("run");

@@ -59,7 +59,8 @@ struct OutputSettings {
   std::int64_t every = 10;        ///< steps between progress lines
   std::int64_t digest_every = 0;  ///< steps between state digests in metrics.jsonl; 0: never
   std::int64_t trace_steps = 0;   ///< steps in trace.json, beginning with the second; 0: none
-  std::int64_t rank_times_every = 50;  ///< steps between times of all ranks in metrics.jsonl; 0: none
+  std::int64_t rank_times_every =
+      50;  ///< steps between times of all ranks in metrics.jsonl; 0: none
 };
 
 /// How a rank runs the streams of its plan.
@@ -153,10 +154,10 @@ struct RuntimeSettings {
   PathsFrom paths_from = PathsFrom::deck;
   GraphsChoice graphs = GraphsChoice::automatic;
   AttentionChoice attention = AttentionChoice::automatic;
-  bool preflight = false;               ///< check ranks and links before step 1
-  std::int64_t audit = 0;               ///< steps between audits; 0: none
-  std::int64_t watchdog = no_watchdog;  ///< limit in seconds, or a constant from above
-  std::string inject;                   ///< a fault on purpose, see watch::parse_fault; empty: none
+  bool preflight = false;                      ///< check ranks and links before step 1
+  std::int64_t audit = 0;                      ///< steps between audits; 0: none
+  std::int64_t watchdog = automatic_watchdog;  ///< limit in seconds, or a constant from above
+  std::string inject;  ///< a fault on purpose, see watch::parse_fault; empty: none
   /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.
   std::string products_file;
 };

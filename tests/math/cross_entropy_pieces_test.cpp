@@ -31,7 +31,7 @@ template <class T>
 struct HeadInPieces {
   const Head<T>& head;
   std::int64_t words;
-  std::vector<T> statistics, losses, log_sums;
+  std::vector<T> statistics, losses, margins, log_sums;
   std::vector<std::vector<T>> dx, dweight, dbias;  // per piece
 
   HeadInPieces(const Head<T>& whole, std::int64_t words_)
@@ -72,11 +72,13 @@ struct HeadInPieces {
     std::copy(values.begin(), values.end(), statistics.begin() + piece * elements);
   }
   void combine() {
-    const DeviceArray<T> all(statistics), made_losses(head.shape.rows), sums(head.shape.rows);
+    const DeviceArray<T> all(statistics), made_losses(head.shape.rows), sums(head.shape.rows),
+        made_margins(head.shape.rows);
     math::combine_statistics<T>(Exec(),
                                 all.matrix(pieces() * math::piece_statistics, head.shape.rows),
-                                words, head.targets, made_losses, sums);
+                                words, head.targets, made_losses, sums, made_margins);
     losses = made_losses.host();
+    margins = made_margins.host();
     log_sums = sums.host();
   }
   void make_gradients(std::int64_t piece, std::int64_t leaves, T scale) {
@@ -125,6 +127,7 @@ TYPED_TEST(CrossEntropyPieces, PiecesOfWordsAgreeWithPlainLoops) {
     pieces.run(shape.rows % 5 == 0 ? 5 : 1, static_cast<T>(scale));
     const std::string name = text(name_of(shape), ", ", name_of(form), ", pieces of ", words);
     EXPECT_LE(largest_difference(pieces.losses, reference.losses), tolerance<T>) << name;
+    EXPECT_LE(largest_difference(pieces.margins, reference.margins), tolerance<T>) << name;
     std::vector<double> dx(shape.rows * shape.width, 0.0);
     std::vector<T> dweight, dbias;
     for (std::int64_t piece = 0; piece < pieces.pieces(); ++piece) {

@@ -81,6 +81,15 @@ std::vector<double> wild(std::size_t count, std::uint32_t seed, int lowest, int 
   return x;
 }
 
+TEST(ExactSum, TakesOneTermAtATime) {
+  std::vector<double> x = random_values<double>(500, 7);
+  x.insert(x.end(), {1e300, -1e-300, 5e-324, 0.0, std::numeric_limits<double>::infinity()});
+  Limbs one_by_one(exact_sum_limbs, 0), together = terms(x);
+  for (const double term : x) exact_sum_add(host_view(one_by_one), term);
+  for (Limbs* limbs : {&one_by_one, &together}) exact_sum_carry(host_view(*limbs));
+  EXPECT_EQ(one_by_one, together);
+}
+
 TEST(ExactSum, AgreesWithExpansions) {
   for (std::uint32_t seed = 0; seed < 50; ++seed)
     for (const int range : {0, 3, 60, 500, 960}) {

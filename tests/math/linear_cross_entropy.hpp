@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <ostrakon/base/text.hpp>
@@ -61,7 +62,7 @@ inline std::string name_of(const Form& form) {
 }
 
 struct HeadReference {
-  std::vector<double> losses, dx, dweight, dbias;
+  std::vector<double> losses, margins, dx, dweight, dbias;
 
   /// `bias` may be empty.
   HeadReference(const Shape& s, const std::vector<double>& x, const std::vector<double>& weight,
@@ -73,6 +74,7 @@ struct HeadReference {
     for (std::int64_t r = 0; r < s.rows; ++r) {
       if (targets[r] < 0) {
         losses.push_back(0.0);
+        margins.push_back(0.0);
         continue;
       }
       double total = 0;
@@ -85,6 +87,7 @@ struct HeadReference {
         total += std::exp(logits[v]);
       }
       losses.push_back(std::log(total) - logits[targets[r]]);
+      margins.push_back(logits[targets[r]] - *std::max_element(logits.begin(), logits.end()));
       for (std::int64_t v = 0; v < s.vocabulary; ++v) {
         double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
         if (cap > 0) dlogit *= 1 - logits[v] * logits[v] / (cap * cap);
@@ -105,7 +108,7 @@ struct Head {
   Shape shape;
   DeviceArray<T> x, weight;
   DeviceArray<std::int32_t> targets;
-  DeviceArray<T> losses, dx, dweight, workspace;
+  DeviceArray<T> losses, margins, dx, dweight, workspace;
   Form form;
   DeviceArray<T> bias, dbias;
 
@@ -115,6 +118,7 @@ struct Head {
         weight(weight_),
         targets(targets_of(s, form_.some_count)),
         losses(s.rows),
+        margins(s.rows),
         dx(s.rows * s.width),
         dweight(s.vocabulary * s.width),
         workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary, math::kernel_form,
@@ -145,7 +149,7 @@ struct Head {
   }
   void forward() const {
     math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets, losses,
-                                          workspace, logits());
+                                          workspace, logits(), margins);
     Exec().fence();
   }
   void backward(T scale) const {

@@ -54,6 +54,7 @@ TYPED_TEST(LinearCrossEntropy, AgreesWithPlainLoops) {
     const HeadReference reference = head.reference(scale);
     head.forward();
     EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>);
+    EXPECT_LE(largest_difference(head.margins.host(), reference.margins), tolerance<T>);
     head.losses.assign(std::vector<T>(rows, std::numeric_limits<T>::quiet_NaN()));
     head.backward(static_cast<T>(scale));
     expect_gradients(head, reference);

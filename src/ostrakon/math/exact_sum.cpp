@@ -253,6 +253,13 @@ void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
       });
 }
 
+void exact_sum_add(HostView<std::int64_t*> limbs, double term) {
+  check_limbs("exact_sum_add", limbs.size());
+  LimbWriter<false, OnHost> writer(limbs);
+  writer.add(term);
+  writer.flush();
+}
+
 void exact_sum_carry(HostView<std::int64_t*> limbs) {
   check_limbs("exact_sum_carry", limbs.size());
   std::int64_t over = 0;

@@ -30,6 +30,9 @@ void add_squares(const ExecutorFor<Space>& where, View<const T*, Space> x,
 template <class T>
 void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs);
 
+/// Adds a term exactly, on the calling thread.
+void exact_sum_add(HostView<std::int64_t*> limbs, double term);
+
 /// Propagates carries, so that every limb has all of its spare bits again; the sum is unchanged.
 void exact_sum_carry(HostView<std::int64_t*> limbs);
 

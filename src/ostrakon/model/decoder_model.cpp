@@ -30,6 +30,7 @@ class DecoderOf final : public Model {
     const bool predicts_further = decoder_.settings().multi_token_depth > 0;
     LossTerms terms = {leaf.batch, rows(), "tokens",
                        predicts_further ? leaf.batch * (leaf.tokens - 1) : 0, rows()};
+    terms.tells_margins = leaf.tells_margins;
     if (predicts_further)
       terms.needs_all =
           "model.multi_token_depth is 1, whose module reads each target as the next token";

@@ -55,6 +55,9 @@ struct LeafShape {
   /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
   /// most, and with them a row of each other one; keys and values of the rows before are kept.
   std::int64_t decoded_rows = 0;
+  /// Whether the losses of tokens have the margins of their logits behind them: see
+  /// math::losses_of. Changes no bit of a loss.
+  bool tells_margins = false;
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {

@@ -23,6 +23,9 @@ struct LossTerms {
   /// Why all targets have to count in training, and with further losses in a validation, too, for
   /// messages; empty: they need not.
   const char* needs_all = "";
+  /// Whether the last unit's output has a margin for each loss behind the losses, as
+  /// LeafShape::tells_margins says.
+  bool tells_margins = false;
 };
 
 /// What a Trainer trains: a chain of units, each of which reads the output of the one before, and

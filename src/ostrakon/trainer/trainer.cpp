@@ -329,43 +329,6 @@ void Trainer::diagnose() {
   if (!context_.verdict.error.empty()) throw CollectiveError(context_.verdict.error);
 }
 
-double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
-  require_state("Trainer::evaluate");
-  const math::SubnormalsScope scope(settings_.subnormals);
-  if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
-  context_.samples = &samples;
-  context_.counted.reset();
-  double total = 0.0, shares = 0.0;
-  evaluated_terms_ = 0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
-    run(programs_.evaluate);
-    const std::int64_t counted = context_.result.counted_terms;
-    // 1 if all count: then this is the mean of the batches' means.
-    const double share = static_cast<double>(counted) / static_cast<double>(settings_.step_terms());
-    total += context_.result.loss * share;
-    shares += share;
-    evaluated_terms_ += counted;
-  }
-  return shares > 0.0 ? total / shares : 0.0;
-}
-
-double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count) {
-  const std::int64_t batch = settings_.global_batch_size;
-  if (count == batch) return evaluate(samples, 1);
-  require_state("Trainer::evaluate_samples");
-  if (count < 1 || count > batch)
-    throw Error(text("evaluation of ", count, " samples; expected 1 to ", batch));
-  mesh_.world().run_collectively([&] { require_own_losses(settings_.loss, count); });
-  const math::SubnormalsScope scope(settings_.subnormals);
-  context_.samples = &samples;
-  context_.first_sample = 0;
-  context_.counted = CountedLosses{count, settings_.step_terms() * count / batch};
-  run(programs_.evaluate);
-  evaluated_terms_ = context_.result.counted_terms;
-  return context_.result.loss;
-}
-
 void Trainer::visit_parameters(const Visitor& visit) {
   require_state("Trainer::visit_parameters");
   context_.visitor = visit;

@@ -122,6 +122,12 @@ class Trainer {
   /// not.
   double evaluate_samples(data::SampleSource& samples, std::int64_t count);
 
+  /// Returns the losses of the global batch that begins with sample `first`, on all ranks: leaf by
+  /// leaf, in the order in which the model has those of a leaf; where the target does not count 0.
+  /// With LossTerms::tells_margins, the margins of all follow. Further losses are left out. Throws
+  /// CollectiveError as step() does.
+  std::vector<float> losses(data::SampleSource& samples, std::uint64_t first);
+
   /// How many terms of the loss the last evaluation's mean is over. Not collective.
   std::int64_t evaluated_terms() const { return evaluated_terms_; }
 

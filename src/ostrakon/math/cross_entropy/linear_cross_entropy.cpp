@@ -165,8 +165,10 @@ std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form) {
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
-                                  View<T*> workspace, const Logits<T>& logits) {
+                                  View<T*> workspace, const Logits<T>& logits,
+                                  View<compute_t<T>*> margins) {
   check_shapes<T>(x, weight, targets, losses);
+  require_size_if_any(kernel_name, "margins", margins, x.rows());
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
   const std::int64_t stride = logits_stride(weight.rows());
@@ -174,7 +176,8 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
     const std::int64_t end = std::min(x.rows(), begin + chunk);
     const auto z = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits, stride);
-    losses_of<compute_t<T>>(exec, z, targets.range(begin, end), losses.range(begin, end));
+    losses_of<compute_t<T>>(exec, z, targets.range(begin, end), losses.range(begin, end), {},
+                            margins ? margins.range(begin, end) : margins);
   }
 }
 
@@ -340,11 +343,13 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
 
 template <class C>
 void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
-                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums) {
+                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums,
+                        View<C*> margins) {
   const std::int64_t rows = statistics.columns(), pieces = statistics.rows() / piece_statistics;
   require_size(kernel_name, "targets", targets, rows);
   require_size(kernel_name, "losses", losses, rows);
   require_size(kernel_name, "log_sums", log_sums, rows);
+  require_size_if_any(kernel_name, "margins", margins, rows);
   for_each_item(
       exec, "cross_entropy_combine", rows, KOKKOS_LAMBDA(std::int64_t r) {
         const auto of = [&](std::int64_t piece, int which) {
@@ -363,6 +368,7 @@ void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64
         for (; used > 1; --used) sums[used - 2] += sums[used - 1];
         const std::int64_t target = targets[r];
         losses[r] = counts(target) ? (largest - of(target / words, 2)) + log(sums[0]) : C(0);
+        if (margins) margins[r] = counts(target) ? of(target / words, 2) - largest : C(0);
         log_sums[r] = largest + log(sums[0]);
       });
 }
@@ -398,9 +404,11 @@ void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**
 }
 
 template void combine_statistics<float>(const Exec&, View<const float**>, std::int64_t,
-                                        View<const std::int32_t*>, View<float*>, View<float*>);
+                                        View<const std::int32_t*>, View<float*>, View<float*>,
+                                        View<float*>);
 template void combine_statistics<double>(const Exec&, View<const double**>, std::int64_t,
-                                         View<const std::int32_t*>, View<double*>, View<double*>);
+                                         View<const std::int32_t*>, View<double*>, View<double*>,
+                                         View<double*>);
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm,  \
@@ -408,7 +416,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
   template std::int64_t logits_read_again<T>(std::int64_t, KernelForm);                            \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
-                                                View<T*>, const Logits<T>&);                       \
+                                                View<T*>, const Logits<T>&, View<compute_t<T>*>);  \
   template void linear_cross_entropy_backward<T>(                                                  \
       const Exec&, View<const T**>, View<const T**>, const Targets<compute_t<T>>&, compute_t<T>,   \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>, const Logits<T>&,            \

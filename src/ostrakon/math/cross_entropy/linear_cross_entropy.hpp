@@ -13,7 +13,7 @@ namespace ostrakon::math {
 /// (vocabulary, width); bias, dbias (vocabulary); targets, losses (rows). losses[r] = -log
 /// softmax(logits)(r, targets[r]), natural logarithm; logits are what `logits` makes of x weight^T.
 /// Targets must be in [0, vocabulary), which is checked when they are loaded, or -1: such a row has
-/// loss 0 and no part in any gradient.
+/// loss 0 and no part in any gradient. margins (rows), unless empty: as losses_of has them.
 
 /// Elements of T (not bytes) of `workspace`, for kernels of `form`; `has_bias`: whether a gradient
 /// of a bias is computed.
@@ -30,7 +30,8 @@ std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form);
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
-                                  View<T*> workspace, const Logits<T>& logits = {});
+                                  View<T*> workspace, const Logits<T>& logits = {},
+                                  View<compute_t<T>*> margins = {});
 
 /// Computes losses and gradients in one pass: dx, dweight and dbias, overwritten, are the gradients
 /// of scale * the sum of losses times their factors. An empty dweight or dbias is not computed.
@@ -86,7 +87,8 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
 /// statistics of all pieces. Sums over pieces are by the tree of piece_tree.hpp.
 template <class C>
 void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
-                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums);
+                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums,
+                        View<C*> margins = {});
 
 /// Computes the gradients of such a sum from one piece: dx (rows, width) with the terms of
 /// its words only, and dweight (words, width) and dbias (words), unless empty, as sums over

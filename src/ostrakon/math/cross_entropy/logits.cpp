@@ -54,7 +54,7 @@ KOKKOS_INLINE_FUNCTION void leave_out(const R& row, C& loss, const View<T*>& dlo
 
 template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
-               View<T*> losses, View<T*> log_sums) {
+               View<T*> losses, View<T*> log_sums, View<T*> margins) {
 #if OSTRAKON_ON_DEVICE
   for_each_row_of_logits<T>(
       exec, "cross_entropy", logits.rows(), logits.columns(),
@@ -65,6 +65,7 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
         row.once([&] {
           losses[index] = counts(target) ? (all.largest - z[target]) + log(all.total) : T(0);
           if (log_sums) log_sums[index] = all.largest + log(all.total);
+          if (margins) margins[index] = counts(target) ? z[target] - all.largest : T(0);
         });
       });
 #else
@@ -79,6 +80,7 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
         row.once([&] {
           losses[index] = counts(target) ? (largest - z[target]) + log(total) : T(0);
           if (log_sums) log_sums[index] = largest + log(total);
+          if (margins) margins[index] = counts(target) ? z[target] - largest : T(0);
         });
       });
 #endif
@@ -333,9 +335,9 @@ std::int64_t bias_gradient_workspace(std::int64_t words, std::int64_t pieces) {
 }
 
 template void losses_of<float>(const Exec&, View<const float**>, View<const std::int32_t*>,
-                               View<float*>, View<float*>);
+                               View<float*>, View<float*>, View<float*>);
 template void losses_of<double>(const Exec&, View<const double**>, View<const std::int32_t*>,
-                                View<double*>, View<double*>);
+                                View<double*>, View<double*>, View<double*>);
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void make_logits<T>(const Exec&, const Logits<T>&, View<compute_t<T>**>);              \
   template void losses_and_dlogits<T>(const Exec&, const LogitForm&, View<compute_t<T>**>,        \

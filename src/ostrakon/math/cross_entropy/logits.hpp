@@ -54,11 +54,12 @@ template <class T>
 void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products);
 
 /// Computes losses of logits (rows, words) and, unless empty, the logs of the rows' sums of
-/// exponentials, of rows that do not count, too. All arrays but logits have an element for each
-/// row.
+/// exponentials, of rows that do not count, too, and margins: the target's logit less the row's
+/// largest one, 0 where no word is likelier than the target, and where a row does not count. All
+/// arrays but logits have an element for each row.
 template <class C>
 void losses_of(const Exec& exec, View<const C**> logits, View<const std::int32_t*> targets,
-               View<C*> losses, View<C*> log_sums = {});
+               View<C*> losses, View<C*> log_sums = {}, View<C*> margins = {});
 
 // The next functions compute dlogits, the gradient of scale * the sum of losses times their factors
 // by the products of which logits are made, rounded once: for what is not capped form.scale * scale

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that read the tokens of a leaf, or predict them.
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/cross_entropy/further_targets.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -326,11 +327,23 @@ class Predictions {
   std::int64_t rows_;
 };
 
+/// What the unit of the losses hands over: losses and, behind them, margins if the leaf has any.
+template <class C>
+struct Outputs {
+  Outputs(const LeafShape& leaf, View<C*> all)
+      : losses(leaf.tells_margins ? all.range(0, all.size() / 2) : all),
+        margins(leaf.tells_margins ? all.range(all.size() / 2, all.size()) : View<C*>()) {}
+
+  View<C*> losses, margins;
+};
+
 }  // namespace
 
 template <class T>
 int Operations<T>::cross_entropy(int x, const Head& head) {
   graph_.setting.is_loss = true;
+  require(!leaf_.tells_margins || head.depths == 1, "margins of ", head.depths,
+          " tokens that a row predicts; expected those of one");
   return graph_.setting.pieces == 1
              ? losses_of_whole_words(x, head)
              : losses_of_some_words(redistribute(x, Distribution::replicated), head);
@@ -342,6 +355,7 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   const LeafShape leaf = leaf_;
   const bool by_leaf = leaf.sums_by_leaf();
   const int losses = add_for(x, "losses", 1, Keep::always, Element::sum);
+  if (leaf.tells_margins) graph_.values.back().rows *= 2;
   const Weight of = graph_.weights[static_cast<std::size_t>(head.weight)];
   const double factors = of.trained ? 2.0 : 1.0;  // by both, unless the weight is frozen
   const double logits = by_leaf ? 2.0 : 1.0;      // how often backward computes them
@@ -354,10 +368,12 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
       math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels, head.bias >= 0));
   forward.scratch = predictions.scratch({workspace});
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<Compute*> to = a.written<Compute>(0).flat(), made = predictions.room(a, 1, to);
+    const Outputs<Compute> all(leaf, a.written<Compute>(0).flat());
+    const View<Compute*> to = all.losses, made = predictions.room(a, 1, to);
     math::linear_cross_entropy_forward<T>(exec, a.read<T>(0), a.weight<T>(0).matrix(words, width),
                                           predictions.targets(exec, a, 1).words, made,
-                                          a.scratch<T>(0), logits_of<T>(a, head, words));
+                                          a.scratch<T>(0), logits_of<T>(a, head, words),
+                                          all.margins);
     predictions.give(exec, made, 0, to);
   });
 
@@ -379,7 +395,7 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
     const View<const T**> rows = a.read<T>(0), w = a.weight<T>(0).matrix(words, width);
     const auto targets = predictions.targets(exec, a, 1);
     const auto loss_scale = static_cast<Compute>(a.buffers().loss_scale);
-    const View<Compute*> to = a.written<Compute>(1).flat(),
+    const View<Compute*> to = Outputs<Compute>(leaf, a.written<Compute>(1).flat()).losses,
                          losses_here = predictions.room(a, 1, to);
     const View<Compute**> dweight = a.gradient<Compute>(0).matrix(words, width);
     const auto made = logits_of<T>(a, head, words);
@@ -430,17 +446,21 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   append({{statistics, gather}});
 
   const int losses = add("losses", 1, Distribution::rows, Keep::always, Element::sum);
-  graph_.values.back().rows *= head.depths;
+  graph_.values.back().rows *= head.depths * (leaf.tells_margins ? 2 : 1);
   const int log_sums = add_for(x, "log sums", 1, Keep::never, Element::sum);
   // This call computes all rows; the rank keeps the losses of its own.
   Call again{"log sums", {all}, {losses, log_sums}};
-  again.scratch = predictions.scratch({bytes_of<Compute>(rows)});
+  // Of losses and, where they are told, of margins.
+  again.scratch = predictions.scratch({bytes_of<Compute>(leaf.tells_margins ? 2 * rows : rows)});
   again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {
-    const View<Compute*> of_all = a.scratch<Compute>(0), to = a.written<Compute>(0).flat();
+    const Outputs<Compute> all_rows(leaf, a.scratch<Compute>(0)),
+        kept(leaf, a.written<Compute>(0).flat());
     math::combine_statistics<Compute>(
-        exec, a.read<Compute>(0), of_piece, predictions.targets(exec, a, 1).words, of_all,
-        a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(4));
-    if (to) predictions.give(exec, of_all, a.buffers().tensor_rank * own_rows, to);
+        exec, a.read<Compute>(0), of_piece, predictions.targets(exec, a, 1).words, all_rows.losses,
+        a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(4), all_rows.margins);
+    const std::int64_t first = a.buffers().tensor_rank * own_rows;
+    if (kept.losses) predictions.give(exec, all_rows.losses, first, kept.losses);
+    if (kept.margins) predictions.give(exec, all_rows.margins, first, kept.margins);
   });
   Call forward{"losses", {all}, {losses}};
   forward.scratch = again.scratch;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/handlers/unit_buffers.hpp>
 
 namespace ostrakon::train {
@@ -117,7 +118,22 @@ std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
   return std::clamp<std::int64_t>(terms - first, 0, output_terms_);
 }
 
+/// Copies an action's losses, and margins if there are any, to where those of its leaf and tensor
+/// rank are kept.
+void ComputeHandlers::keep_losses(const ActionBuffers& buffers) const {
+  const plan::Grid& grid = context_.plan().grid;
+  const std::int64_t leaf = context_.plan().leaf(context_.rank, buffers.action.micro_batch);
+  const std::int64_t first =
+      (leaf * grid.tensor() + grid.place(context_.rank, plan::Axis::tensor)) * output_terms_;
+  const auto output = buffers.device_view<float>(Role::output);
+  for (std::int64_t from = 0, to = first; to < context_.kept.size();
+       from += output_terms_, to += step_terms_)
+    math::copy_to_host(buffers.exec, output.range(from, from + output_terms_),
+                       context_.kept.range(to, to + output_terms_));
+}
+
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
+  if (context_.kept) keep_losses(buffers);
   const std::int64_t terms = counted_terms(buffers.action);
   if (terms == 0) return;
   const auto losses = buffers.device_view<float>(Role::output);

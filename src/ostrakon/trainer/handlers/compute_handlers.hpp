@@ -29,6 +29,7 @@ class ComputeHandlers {
   void forward(const runtime::ActionBuffers& buffers);
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
+  void keep_losses(const runtime::ActionBuffers& buffers) const;
   std::int64_t counted_terms(const plan::Action& action) const;
   void export_parameters(const runtime::ActionBuffers& buffers);
   model::UnitBuffers<void> buffers_of(const runtime::ActionBuffers& buffers) const;

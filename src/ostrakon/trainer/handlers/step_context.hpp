@@ -61,8 +61,10 @@ struct StepContext {
                               ///< is made infinite
   std::optional<CountedLosses> counted;  ///< nullopt: those of all samples count
   Visitor visitor;                       ///< called by an export
-  StepDecision assumed;  ///< verdict before the program runs, which updates use that are verified
-                         ///< after `clip`
+  HostView<float*> kept;  ///< where an evaluation keeps the losses of this rank, and behind those
+                          ///< of all leaves margins: Trainer::losses; empty: it keeps none
+  StepDecision assumed;   ///< verdict before the program runs, which updates use that are verified
+                          ///< after `clip`
 
   // ---- Accessed only by actions of the host's stream while a program runs: set by `load`, read by
   // `clip` or `reduce_sums`.

@@ -35,23 +35,12 @@ Tokens tokens_of_ids(const TextModel& model, const Prompt& prompt,
   return tokens;
 }
 
-/// Bytes have no post-processor, and documents of them begin behind the end of others.
-Tokens begin_of_document(const texts::Tokenizer& tokenizer) {
-  if (tokenizer.name() == data::ByteTokenizer::name) return {data::ByteTokenizer::end_of_text};
-  return tokenizer.around().before;
-}
-
 Tokens tokens_of_text(const Line& line, const texts::Tokenizer& tokenizer, const Prompt& prompt) {
   if (tokenizer.name() != data::ByteTokenizer::name)
     require_utf8_prompt(line, prompt.text, "the tokenizer " + tokenizer.name());
   Tokens tokens = begin_of_document(tokenizer);
   tokenizer.encoder()->encode(prompt.text, true, tokens);
-  if (tokens.empty()) {
-    const auto first = tokenizer.begin() ? tokenizer.begin() : tokenizer.end();
-    require(first.has_value(), "the tokenizer ", tokenizer.name(),
-            " has no token that begins or ends a document; expected a prompt");
-    tokens = {*first};
-  }
+  if (tokens.empty()) tokens = {first_token(tokenizer, "a prompt")};
   return tokens;
 }
 

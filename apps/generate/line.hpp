@@ -9,22 +9,21 @@
 #include <vector>
 
 #include "../common/options.hpp"
+#include "../text_model/model.hpp"
 
 namespace ostrakon::apps {
 
 /// What the command line of ostrakon-generate says.
-struct Line {
+struct Line : ModelChoice {
   std::vector<std::string> prompts;
   std::optional<std::string> prompt_file, prompts_file, messages_file;
-  std::optional<std::string> deck, tokenizer;
-  std::optional<std::int64_t> context, end_of_text, batch;
+  std::optional<std::int64_t> end_of_text, batch;
   std::optional<int> threads;
   std::int64_t tokens = 400;
   std::int64_t samples = 1;
   std::vector<std::string> stops;
   bool is_chat = false;
   bool ignore_end = false;
-  bool ids = false;
   bool json = false;
   DType dtype = DType::fp32;
   train::SamplingSettings sampling;

@@ -49,6 +49,9 @@ void generate(const apps::Line& line, const std::string& named) {
     std::unique_ptr<train::Generator> generator;
     try {
       model = apps::open_text_model(paths[i], line);
+      const std::string unchecked = model.file.parameters->unchecked();
+      if (!unchecked.empty())
+        std::cerr << "ostrakon-generate: note: " << printable(unchecked) << std::endl;
       if (prompts.empty()) prompts = apps::read_prompts(line, std::cerr);
       texts = apps::begin_texts(model, line, prompts);
       apps::fit_context(model, texts.longest() + line.tokens, line);

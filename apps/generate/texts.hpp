@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "line.hpp"
-#include "model.hpp"
 #include "prompt.hpp"
 
 namespace ostrakon::apps {

@@ -58,14 +58,15 @@ if(NOT headers STREQUAL included)
   message(FATAL_ERROR "installed are the headers\n${headers}\nand these are needed:\n${included}")
 endif()
 
-foreach(program IN ITEMS train plan data generate checkpoint bench scale report)
+foreach(program IN ITEMS train plan data evaluate generate checkpoint bench scale report)
   expect_installed(bin/ostrakon-${program})
 endforeach()
 expect_installed(share/ostrakon/input_decks/quickstart.yaml share/ostrakon/input_decks/llama3-8b.yaml)
 expect_installed(share/ostrakon/benchmarks/reframe/ostrakon.py
                  share/ostrakon/benchmarks/ramble/ostrakon/application.py
                  share/ostrakon/benchmarks/jube/ostrakon.yaml)
-expect_installed(share/ostrakon/python/ostrakon_report/__main__.py
+expect_installed(share/ostrakon/python/ostrakon_lm_eval/__main__.py
+                 share/ostrakon/python/ostrakon_report/__main__.py
                  share/ostrakon/python/ostrakon_report/templates/page.html
                  share/ostrakon/python/ostrakon_report/templates/runs.html)
 set(documents share/doc/ostrakon)

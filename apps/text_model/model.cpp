@@ -2,21 +2,18 @@
 #include "model.hpp"
 
 #include <filesystem>
-#include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
+#include <ostrakon/config/deck.hpp>
 
 namespace ostrakon::apps {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* or_ids = "; or --ids, to read and write token ids";
 
 /// The folder with the model's tokenizer: the model's own, one around it (of a checkpoint the
 /// run's), or the one that its first weights came from; empty if none has it.
@@ -33,26 +30,27 @@ std::string folder_of_tokenizer(const ModelFile& file, const std::string& path) 
 }
 
 /// What to open as the model's tokenizer. Throws Error where nothing says it.
-std::string tokenizer_path_of(const ModelFile& file, const Line& line, const std::string& path) {
-  if (line.tokenizer) {
-    require(*line.tokenizer == data::ByteTokenizer::name || is_there(*line.tokenizer),
-            "--tokenizer ", *line.tokenizer, ": expected ", data::ByteTokenizer::name,
-            ", or a folder or file that exists", or_ids);
-    return *line.tokenizer;
+std::string tokenizer_path_of(const ModelFile& file, const ModelChoice& choice,
+                              const std::string& path) {
+  if (choice.tokenizer) {
+    require(*choice.tokenizer == data::ByteTokenizer::name || is_there(*choice.tokenizer),
+            "--tokenizer ", *choice.tokenizer, ": expected ", data::ByteTokenizer::name,
+            ", or a folder or file that exists", choice.or_ids);
+    return *choice.tokenizer;
   }
   require(file.tokenizer != unknown_tokenizer, path,
           " does not say whose tokens it knows; expected --tokenizer ", data::ByteTokenizer::name,
-          ", FOLDER or FILE", or_ids);
+          ", FOLDER or FILE", choice.or_ids);
   if (file.tokenizer == data::ByteTokenizer::name) return file.tokenizer;
   const std::string folder = folder_of_tokenizer(file, path);
   require(!folder.empty(), path, ": trained on tokens of the tokenizer '", file.tokenizer,
-          "', which is not beside it; expected --tokenizer with its folder or file", or_ids);
+          "', which is not beside it; expected --tokenizer with its folder or file", choice.or_ids);
   return folder;
 }
 
-void open_tokenizer(TextModel& model, const Line& line) {
+void open_tokenizer(TextModel& model, const ModelChoice& choice) {
   const ModelFile& file = model.file;
-  model.tokenizer_path = tokenizer_path_of(file, line, model.path);
+  model.tokenizer_path = tokenizer_path_of(file, choice, model.path);
   model.tokenizer = texts::open_tokenizer(model.tokenizer_path);
   require(file.tokenizer == unknown_tokenizer || model.tokenizer->name() == file.tokenizer,
           model.path, ": trained on tokens of the tokenizer '", file.tokenizer, "'; that of ",
@@ -60,16 +58,16 @@ void open_tokenizer(TextModel& model, const Line& line) {
   const std::int64_t vocabulary = file.settings.model.vocabulary;
   require(model.tokenizer->vocabulary() <= vocabulary, model.path, ": its vocabulary of ",
           vocabulary, " is less than that of the tokenizer '", model.tokenizer->name(), "', ",
-          model.tokenizer->vocabulary(), or_ids);
+          model.tokenizer->vocabulary(), choice.or_ids);
 }
 
 /// With ids it does not matter if the tokenizer's files were given another name.
-void check_name(const TextModel& model, const Line& line) {
+void check_name(const TextModel& model, const ModelChoice& choice) {
   const std::string& known = model.file.tokenizer;
-  require(!line.tokenizer || known == unknown_tokenizer || *line.tokenizer == known ||
+  require(!choice.tokenizer || known == unknown_tokenizer || *choice.tokenizer == known ||
               known == checkpoint::huggingface_tokenizer(model.path),
           model.path, ": trained on tokens of the tokenizer '", known, "'; --tokenizer says '",
-          line.tokenizer.value_or(""), "'");
+          choice.tokenizer.value_or(""), "'");
 }
 
 }  // namespace
@@ -90,11 +88,11 @@ void set_context(ModelFile& file, std::int64_t context, const std::string& path)
     checkpoint::require_computed(checkpoint::parse_huggingface_config(kept, path), context);
 }
 
-void fit_context(TextModel& model, std::int64_t longest_text, const Line& line) {
+void fit_context(TextModel& model, std::int64_t longest_text, const ModelChoice& choice) {
   const math::RotarySettings& rotary = model.file.settings.model.rotary;
   std::int64_t context = longest_text;
   if (rotary.scaling == math::RotaryScaling::longrope) {
-    if (line.context) return;
+    if (choice.context) return;
     if (context > rotary.original_length) return;
     context = rotary.original_length;
   }
@@ -102,20 +100,31 @@ void fit_context(TextModel& model, std::int64_t longest_text, const Line& line) 
     set_context(model.file, context, model.path);
 }
 
-TextModel open_text_model(const std::string& path, const Line& line) {
+TextModel open_text_model(const std::string& path, const ModelChoice& choice) {
   const bool described = single_model_kind(path) != FileKind::safetensors;
-  require(!described || !line.deck, "--deck is for safetensors; ", path, " has its deck in it");
+  require(!described || !choice.deck, "--deck is for safetensors; ", path, " has its deck in it");
   TextModel model;
   model.path = path;
-  model.file = described ? open_with_deck(path) : open_safetensors(path, line.deck, line.context);
-  if (line.ids)
-    check_name(model, line);
+  model.file =
+      described ? open_with_deck(path) : open_safetensors(path, choice.deck, choice.context);
+  if (choice.ids)
+    check_name(model, choice);
   else
-    open_tokenizer(model, line);
-  if (line.context) set_context(model.file, *line.context, path);
-  const std::string unchecked = model.file.parameters->unchecked();
-  if (!unchecked.empty()) std::cerr << "ostrakon-generate: note: " << printable(unchecked) << "\n";
+    open_tokenizer(model, choice);
+  if (choice.context) set_context(model.file, *choice.context, path);
   return model;
+}
+
+std::vector<std::int32_t> begin_of_document(const texts::Tokenizer& tokenizer) {
+  if (tokenizer.name() == data::ByteTokenizer::name) return {data::ByteTokenizer::end_of_text};
+  return tokenizer.around().before;
+}
+
+std::int32_t first_token(const texts::Tokenizer& tokenizer, const char* expected) {
+  const auto first = tokenizer.begin() ? tokenizer.begin() : tokenizer.end();
+  require(first.has_value(), "the tokenizer ", tokenizer.name(),
+          " has no token that begins or ends a document; expected ", expected);
+  return *first;
 }
 
 }  // namespace ostrakon::apps

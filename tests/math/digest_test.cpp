@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <ostrakon/math/digest.hpp>
+#include <ostrakon/math/half.hpp>
 #include <set>
 
 #include "support/device_array.hpp"
@@ -42,6 +43,26 @@ TEST(Digest, SeesPlaceKeyAndSign) {
   EXPECT_NE(digest({0.0f}), 0u);
   EXPECT_NE(digest({0.0f}), digest({0.0f, 0.0f}));
   EXPECT_EQ(digest({}), 0u);
+}
+
+template <class B>
+void expect_digest_of_rounded() {
+  const std::vector<float> x = random_values<float>(5000, 2);
+  std::vector<B> rounded;
+  for (const float value : x) rounded.emplace_back(value);
+  const DeviceArray<float> floats(x);
+  const DeviceArray<B> halves(rounded);
+  const DeviceArray<std::uint64_t> of_floats(std::vector<std::uint64_t>{0}),
+      of_halves(std::vector<std::uint64_t>{0});
+  add_digest_as<float, B>(Exec(), floats, 3, 70, of_floats);
+  add_digest_as<B, B>(Exec(), halves, 3, 70, of_halves);
+  EXPECT_EQ(of_floats.host()[0], of_halves.host()[0]);
+  EXPECT_NE(of_floats.host()[0], digest(x, 3, 70));
+}
+
+TEST(Digest, OfFloatsAsHalvesIsThatOfTheHalves) {
+  expect_digest_of_rounded<bf16>();
+  expect_digest_of_rounded<fp16>();
 }
 
 TEST(Digest, EveryBitMovesHalfOfTheDigest) {

@@ -145,6 +145,8 @@ void add_progress(const checkpoint::Progress& progress, Facts& facts) {
                              {"loss scale", text(progress.loss_scale, ", for ",
                                                  format_count(progress.good_steps), " good steps")},
                              {"skipped", format_count(progress.skipped_in_a_row) + " in a row"}});
+  if (progress.audited_step > 0)
+    facts.emplace_back("audited", "step " + format_count(progress.audited_step));
   if (!progress.outliers) return;
   const auto& outliers = *progress.outliers;
   facts.emplace_back("outliers", text("after ", format_count(outliers.steps), " steps: loss ",

@@ -67,6 +67,15 @@ simulate::Prediction PlannedStep::on(const simulate::Machine& machine) const {
                            arena_bytes);
 }
 
+double PlannedStep::audited_seconds(const simulate::Machine& machine) const {
+  std::vector<const plan::StepPlan*> all;
+  for (const plan::StepPlan& stage : audited) all.push_back(&stage);
+  return simulate::predict(all, machine, ranks_per_node,
+                           train::streams_of(settings, machine, ranks_per_node), model_flops,
+                           arena_bytes)
+      .step_seconds;
+}
+
 PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
                       const simulate::Stack& stack) {
   const DeckPlans plans(settings, ranks, ranks_per_node, stack);
@@ -75,6 +84,7 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
   step.arena_bytes = largest_arena(
       is_ostrakon(stack) ? step.stages
                          : DeckPlans(settings, ranks, ranks_per_node).of(plan::Purpose::train));
+  if (settings.runtime.audit > 0) step.audited = plans.of(plan::Purpose::audit);
   step.settings = std::move(settings);
   step.stack = stack;
   step.ranks = ranks;

@@ -42,8 +42,9 @@ struct PlannedStep {
   int ranks = 1;
   int ranks_per_node = 1;
   std::vector<plan::StepPlan> stages;
-  double tokens = 0.0;       ///< of a step on all ranks
-  double model_flops = 0.0;  ///< the same, that count for MFU
+  std::vector<plan::StepPlan> audited;  ///< an audited step; empty if none is
+  double tokens = 0.0;                  ///< of a step on all ranks
+  double model_flops = 0.0;             ///< the same, that count for MFU
 
   /// The largest arena of any stage in device memory, as Ostrakon plans the step.
   std::int64_t arena_bytes = 0;
@@ -51,6 +52,8 @@ struct PlannedStep {
   std::vector<const plan::StepPlan*> plans() const;
   /// `machine`: with the stack of this step.
   simulate::Prediction on(const simulate::Machine& machine) const;
+  /// The seconds of an audited step, which there must be.
+  double audited_seconds(const simulate::Machine& machine) const;
 };
 
 /// Throws Error where the deck does not fit these ranks.

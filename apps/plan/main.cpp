@@ -125,7 +125,9 @@ struct Arenas : std::array<std::int64_t, 2> {
 /// these is run or shown: they need no proof.
 std::vector<Arenas> other_arenas(const Shown& shown) {
   std::vector<Arenas> of_stages(shown.stages.size());
-  for (const plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters}) {
+  std::vector<plan::Purpose> purposes = {plan::Purpose::evaluate, plan::Purpose::export_parameters};
+  if (shown.settings.runtime.audit > 0) purposes.push_back(plan::Purpose::audit);
+  for (const plan::Purpose purpose : purposes) {
     const std::vector<plan::StepPlan> others = shown.plans.of(purpose);
     for (std::size_t s = 0; s < of_stages.size(); ++s)
       of_stages[s].fit(plan::plan_memory(others.at(s)).arena_bytes,
@@ -159,8 +161,28 @@ void show_larger_arenas(const Shown& shown, const std::vector<Arenas>& of_stages
   for (const Arenas& stage : of_stages) others.fit(stage.front(), stage.back());
   for (const std::size_t space : {0, 1})
     if (others[space] > trained[space])
-      std::cout << "\nvalidation or writing weights needs more: an arena "
+      std::cout << "\nvalidation, writing weights or an audit needs more: an arena "
                 << (space == 0 ? "of " : "on the host of ") << format_bytes(others[space]) << "\n";
+}
+
+/// What an audited step takes, by its plan.
+void show_audits(const Shown& shown, const Line& line) {
+  const std::int64_t every = shown.settings.runtime.audit;
+  if (every == 0) return;
+  const runtime::Program audited =
+      runtime::make_program(std::move(shown.plans.of(plan::Purpose::audit).front()));
+  const runtime::Program& step = shown.program();
+  const auto seconds = [&](const plan::StepPlan& plan) {
+    return plan::estimate_times({&plan}, shown.ranks_per_node, line.rates()).front().seconds;
+  };
+  const double longer = seconds(audited.plan) / seconds(step.plan) - 1.0;
+  std::cout << "\naudits, one step in " << every << ": an audited step takes "
+            << print("%.1f %% longer (%.2f %% of all)", 100.0 * longer,
+                     100.0 * longer / static_cast<double>(every))
+            << ", computes " << plan::format_flops(audited.plan.flops() - step.plan.flops())
+            << " and sends " << format_bytes(audited.plan.bytes_sent() - step.plan.bytes_sent())
+            << " more; its arena has " << format_bytes(audited.memory.arena_bytes) << ", after "
+            << format_bytes(step.memory.arena_bytes) << "\n";
 }
 
 void write_json(const Shown& shown, bool with_times, std::ostream& out) {
@@ -233,6 +255,7 @@ void show_plan(config::Settings settings, const Line& line) {
     std::cout << plan::report_text(shown.program().plan, shown.report);
     // A host cuts its work into other kernels, whose number says nothing.
     if (counts(shown.settings)) show_submissions(shown.submissions());
+    show_audits(shown, line);
     show_larger_arenas(shown, others);
   }
   std::cout << std::flush;

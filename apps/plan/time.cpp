@@ -104,6 +104,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"factors", factors_json(prediction.factors)},
                {"stage", prediction.busiest}};
   json["arena_bytes"] = step.arena_bytes;
+  if (!step.audited.empty()) json["audited_step_seconds"] = step.audited_seconds(machine);
   if (brief) {
     out << json.dump(2) << "\n";
     return;
@@ -129,6 +130,16 @@ void warn_of_mfu(const config::Settings& settings, const simulate::Machine& mach
   warn_above_1("the factor of kernels", prediction.factors.kernels);
 }
 
+void show_audited(const PlannedStep& step, const simulate::Machine& machine,
+                  const Prediction& prediction, std::ostream& out) {
+  const double seconds = step.audited_seconds(machine);
+  const double longer = seconds / prediction.step_seconds - 1.0;
+  out << "\naudited step       " << seconds_text(seconds)
+      << print(", %.1f %% longer; one in %lld: %.2f %% of all", 100.0 * longer,
+               static_cast<long long>(step.settings.runtime.audit),
+               100.0 * longer / static_cast<double>(step.settings.runtime.audit));
+}
+
 void show_step(const PlannedStep& step, const simulate::Machine& machine,
                const Prediction& prediction, bool json, bool brief, std::ostream& out) {
   if (json) return show_as_json(step, machine, prediction, brief, out);
@@ -149,6 +160,7 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine,
                  100.0 * prediction.by_runs)
         << print("  simulation off   -%.1f to +%.1f %%", 100.0 * prediction.by_model.faster,
                  100.0 * prediction.by_model.slower);
+  if (!step.audited.empty()) show_audited(step, machine, prediction, out);
   const double tokens = tokens_per_second(step, prediction);
   out << print("\ntokens/s           %.6g, %.6g a rank\nTFLOP/s            %.6g a rank\n", tokens,
                tokens / step.ranks, 1e-12 * flops_of_rank(step, prediction))

@@ -145,8 +145,10 @@ void measure_plans(StudySize& size, const config::Settings& settings, int node) 
   const DeckPlans plans(settings, size.ranks, node);
   const auto stages = static_cast<std::size_t>(settings.pipeline);
   std::vector<std::int64_t> device(stages), host(stages);
-  for (const plan::Purpose purpose :
-       {plan::Purpose::train, plan::Purpose::evaluate, plan::Purpose::export_parameters}) {
+  std::vector<plan::Purpose> purposes = {plan::Purpose::train, plan::Purpose::evaluate,
+                                         plan::Purpose::export_parameters};
+  if (settings.runtime.audit > 0) purposes.push_back(plan::Purpose::audit);
+  for (const plan::Purpose purpose : purposes) {
     const std::vector<plan::StepPlan> of_stages = plans.of(purpose);
     for (std::size_t s = 0; s < of_stages.size(); ++s) {
       const plan::MemoryPlan memory = plan::plan_memory(of_stages[s]);

@@ -17,7 +17,7 @@ KIND_GROUPS = {
     "update": (PURPLE, ["optimize", "direction", "orthogonalize", "verify"]),
     "loss, norm, clip": (DARK, ["loss", "norm", "clip", "reduce_sums"]),
     "copy, send, receive": (YELLOW, ["copy_to_device", "copy_to_host", "send", "receive", "exchange"]),
-    "other": (GREY, ["begin", "load", "keep", "release", "visit"]),
+    "other": (GREY, ["begin", "load", "keep", "release", "visit", "digest", "audit"]),
 }
 GROUP_OF_KIND = {kind: group for group, (_, kinds) in KIND_GROUPS.items() for kind in kinds}
 

@@ -33,6 +33,18 @@ TEST(Faults, AreParsed) {
   EXPECT_TRUE(parse_fault("rank 1, step 3, checkpoint: spin").is_at_checkpoint());
 }
 
+TEST(Faults, MayFlipBits) {
+  const Fault flip = parse_fault("rank 1, step 3, backward(block.1): flip gradient 12 always");
+  EXPECT_EQ(flip.kind, FaultKind::flip);
+  EXPECT_EQ(flip.target, FlipTarget::gradient);
+  EXPECT_EQ(flip.seed, 12U);
+  EXPECT_TRUE(flip.recurs);
+  const Fault message = parse_fault("rank 0, step 3, gather(head): flip message");
+  EXPECT_EQ(message.target, FlipTarget::message);
+  EXPECT_EQ(message.seed, 0U);
+  EXPECT_FALSE(message.recurs);
+}
+
 TEST(Faults, ThatAreNoneAreRefusedWithWhatWasExpected) {
   const auto rows = testing::rows_of(R"(
     rank 2, step 5, backward(block.1)          | has no colon
@@ -51,6 +63,12 @@ TEST(Faults, ThatAreNoneAreRefusedWithWhatWasExpected) {
     rank 2, step 5, load: skip                 | skip load
     rank 2, step 5, checkpoint: swap           | swap checkpoint
     rank 2, step 5, load: stop now             | "now" follows stop
+    rank 2, step 5, backward(head): flip       | flip ""
+    rank 2, step 5, backward(head): flip bit   | flip "bit"
+    rank 2, step 5, forward(a): flip product x | "x"
+    rank 2, step 5, forward(a): flip gradient  | has no gradient to flip a bit of
+    rank 2, step 5, gather(a): flip product 1  | has no product to flip a bit of
+    rank 2, step 5, checkpoint: flip message   | has no message to flip a bit of
     rank 2, step 5, load: slow_data 1          | slow_data has the action load
     rank 2, step 5, load: slow_compute 1       | slow_compute has the action load
     rank 2, step 5: slow_compute               | slow_compute has no time

@@ -149,6 +149,7 @@ std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   add("updates", std::to_string(progress.updates));
   add("samples", std::to_string(progress.samples));
   add("seed", std::to_string(progress.seed));
+  if (progress.audited_step > 0) add("audited_step", std::to_string(progress.audited_step));
   add("skipped_in_a_row", std::to_string(progress.skipped_in_a_row));
   add("loss_scale", exact(progress.loss_scale));
   add("good_steps", std::to_string(progress.good_steps));

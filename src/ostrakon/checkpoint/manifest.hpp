@@ -23,6 +23,7 @@ struct Progress {
   std::int64_t updates = 0;  ///< steps that were not skipped
   std::int64_t samples = 0;  ///< training samples used so far
   std::uint64_t seed = 0;
+  std::int64_t audited_step = 0;  ///< the last step whose audit has passed; 0: none
   std::int64_t skipped_in_a_row = 0;
   double loss_scale = 1.0;
   std::int64_t good_steps = 0;  ///< steps since the loss scale changed

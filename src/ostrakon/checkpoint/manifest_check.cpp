@@ -35,6 +35,7 @@ class Check {
     check_count("step", progress.step, most_counted);
     check_count("updates", progress.updates, most_counted);
     check_count("samples", progress.samples, most_counted);
+    check_count("audited_step", progress.audited_step, progress.step);
     check_count("skipped_in_a_row", progress.skipped_in_a_row, std::numeric_limits<int>::max());
     require(progress.updates <= progress.step, where_, "it has ", progress.updates,
             " updates after ", progress.step, " steps; expected at most one for each");

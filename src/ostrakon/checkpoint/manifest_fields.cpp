@@ -109,6 +109,8 @@ const Fields manifest_fields = {
     {"updates", [](Draft& d, const Value& v) { d.manifest.progress.updates = whole(v); }},
     {"samples", [](Draft& d, const Value& v) { d.manifest.progress.samples = whole(v); }},
     {"seed", [](Draft& d, const Value& v) { d.manifest.progress.seed = natural(v); }},
+    {"audited_step", [](Draft& d, const Value& v) { d.manifest.progress.audited_step = whole(v); },
+     Scope::nowhere, Scope::nowhere, true},
     {"skipped_in_a_row",
      [](Draft& d, const Value& v) { d.manifest.progress.skipped_in_a_row = whole(v); }},
     {"loss_scale", [](Draft& d, const Value& v) { d.manifest.progress.loss_scale = real(v); }},

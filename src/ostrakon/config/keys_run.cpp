@@ -157,6 +157,10 @@ Section runtime_section() {
        boolean("preflight", FIELD(runtime.preflight),
                "check ranks, links and hosts before step 1, in less than a minute, and refuse the "
                "run where there is a fault: see docs/operations.md"),
+       integer("audit", FIELD(runtime.audit), 0,
+               "steps between audits, in which each rank computes a leaf of another rank again "
+               "before the update, and all compare digests of gradients and gathered parameters: "
+               "see docs/operations.md. 0: none"),
        named_integer("watchdog", FIELD(runtime.watchdog),
                      {{"auto", automatic_watchdog}, {"off", no_watchdog}}, 1,
                      std::int64_t{7} * 86400,

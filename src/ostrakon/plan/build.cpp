@@ -9,6 +9,7 @@
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/activation_pass.hpp>
+#include <ostrakon/plan/passes/audit_pass.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/compute_pass.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
@@ -23,6 +24,27 @@
 #include <ostrakon/plan/pipeline/pipeline_pass.hpp>
 
 namespace ostrakon::plan {
+
+namespace {
+
+/// Throws Error where a leaf can't be computed again before the update: with the parameters of the
+/// step, by a rank that has all units.
+void require_auditable(const ModelDescription& model, const Policy& policy) {
+  require(policy.stages == 1, "runtime.audit: parallel.pipeline = ", policy.stages,
+          ": expected 1, as ranks compute whole leaves again");
+  for (const UnitDescription& unit : model.units)
+    require(unit.quantized.empty(),
+            "runtime.audit: precision.gather = fp8: expected fp32, bf16 or fp16, as digests are of "
+            "parameters as their owners have them");
+  require(!offloads(policy.offload, Offload::parameters),
+          "runtime.audit: memory.offload = ", name(policy.offload),
+          ": expected none or optimizer, as digests are of parameters in device memory");
+  require(!policy.early_updates || !offloads(policy.offload, Offload::optimizer),
+          "runtime.audit: memory.early_updates = true with memory.offload = ", name(policy.offload),
+          ": expected false, as parameters must not change before they are audited");
+}
+
+}  // namespace
 
 void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose, int ranks) {
   require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),
@@ -39,6 +61,7 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
           "parallel.updates = ", name(policy.updates),
           " with memory.offload = ", name(policy.offload),
           ": expected memory.offload = none, or parallel.updates = careful");
+  if (purpose == Purpose::audit) require_auditable(model, policy);
   std::vector<bool> is_shared(model.units.size(), false);
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     const int other = model.units[u].tied_to;
@@ -49,7 +72,7 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
             model.units[other].name, ", as another unit is; expected one");
     is_shared[other] = true;
   }
-  require(purpose != Purpose::train ||
+  require(!trains(purpose) ||
               std::any_of(model.units.begin(), model.units.end(),
                           [](const UnitDescription& unit) { return unit.trained_elements() > 0; }),
           "all parameters are frozen: nothing is left to train");
@@ -71,7 +94,7 @@ void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& po
 Pipeline whole_model(const Grid& grid, const Policy& policy, Purpose purpose) {
   return make_pipeline(ScheduleKind::one_forward_one_backward, 1, 1, 0,
                        leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
-                       purpose != Purpose::train);
+                       !trains(purpose));
 }
 
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
@@ -103,6 +126,7 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   UpdatePass updates(builder, policy, tasks, reductions);
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes, sums);
+  AuditPass audit(builder, gathers);
 
   // For each task its buffers are brought, it is computed, buffers that it needed end, and its
   // results are passed on. After the last gradient, `clip` finishes the reductions first, then the
@@ -113,11 +137,13 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
     gathers.before(task);
     activations.before(task, tape);
     compute.on(task, tape);
+    audit.on(task, tape);
     gathers.after(task);
     activations.after(task, tape);
     messages.after(task);
     reductions.on(task, tape);
     sums.on(task);
+    audit.after(task);
     updates.on(task);
     messages.share(task);
     if (task.work == Work::export_parameters) export_parameters(builder, task.unit);

@@ -216,8 +216,7 @@ class StagePlans {
   Pipeline order(ScheduleKind schedule) const {
     const auto micro_batches = static_cast<int>(grid_.micro_batches());
     return make_pipeline(schedule, grid_.stages(), policy_->chunks, first_backward_,
-                         leaf_sequence(micro_batches, policy_->leaf_order),
-                         purpose_ != Purpose::train);
+                         leaf_sequence(micro_batches, policy_->leaf_order), !trains(purpose_));
   }
 
   StepPlan build(const Stage& stage, const Policy& policy, std::int64_t most_waiting) const {
@@ -338,7 +337,7 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
   require(purpose != Purpose::decode || stages == 1,
           "decoding is one rank's: expected one stage, not ", stages);
   StagePlans plans(model, chunks, ranks_of_stage, policy, purpose, threads);
-  if (purpose != Purpose::train) {
+  if (!trains(purpose)) {
     plans.build(policy.schedule);
     return plans.take_plans();
   }

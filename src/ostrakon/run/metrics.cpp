@@ -93,6 +93,8 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
   if (metrics.update_repeated) row["update_repeated"] = true;
+  if (metrics.audited) row["audited"] = true;
+  if (!metrics.audit_finding.empty()) row["audit_finding"] = metrics.audit_finding;
   if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
   if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
   if (!metrics.source_samples.empty()) row["source_samples"] = metrics.source_samples;

@@ -36,6 +36,8 @@ struct StepMetrics {
   std::optional<double> loss_scale;     ///< loss scale of this step, where gradients are scaled
   std::string skipped;                  ///< why the update was skipped; empty if it was not
   bool update_repeated = false;         ///< StepResult::update_repeated
+  bool audited = false;                 ///< StepResult::audited
+  std::string audit_finding;            ///< StepResult::audit_finding; empty: none
   std::vector<ExpertLoad> expert_load;  ///< one per layer with experts
   std::vector<ExpertRoundsTaken> expert_rounds;  ///< one per layer whose experts are shared by
                                                  ///< ranks

@@ -25,6 +25,7 @@
 #include <ostrakon/saving/saver.hpp>
 #include <ostrakon/trainer/attention_choice.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/watch/fault.hpp>
 #include <ostrakon/watch/progress.hpp>
 #include <stdexcept>
 
@@ -81,6 +82,7 @@ class Run {
     console_.say(describe_graphs(trainer_));
     if (const std::string attention = attention_text(); !attention.empty())
       console_.say(text("attention by ", attention, "\n"));
+    inject_flip();
     recorder_.find_peak();
     const ResumeLoader::Loaded from = begin_state(std::move(weights));
     time_actions();
@@ -164,6 +166,16 @@ class Run {
     keep_tokenizer(from.tokenizer);
     if (from.is_saved) saves_.note_saved(from.step);
     return from;
+  }
+
+  /// Flips a bit later on, where runtime.inject says so: other faults are of what watches the run.
+  void inject_flip() {
+    if (settings_.runtime.inject.empty()) return;
+    const watch::Fault fault = watch::parse_fault(settings_.runtime.inject);
+    if (fault.kind != watch::FaultKind::flip) return;
+    world().run_collectively([&] {
+      if (fault.rank == world().rank()) trainer_.flip(fault);
+    });
   }
 
   void time_actions() {

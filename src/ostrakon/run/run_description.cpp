@@ -162,6 +162,20 @@ std::string describe_graphs(const Trainer& trainer) {
               count.refused.empty() ? "" : "; others were refused: " + count.refused, "\n");
 }
 
+namespace {
+
+/// Returns how often steps are audited, and what that takes, which the plan says; "" if never.
+std::string describe_audits(const config::Settings& settings, const Trainer& trainer) {
+  if (settings.runtime.audit == 0) return "";
+  const plan::StepPlan& step = trainer.program(Purpose::train).plan;
+  const plan::StepPlan& audited = trainer.program(Purpose::audit).plan;
+  return text("  audits                 one step in ", settings.runtime.audit, ": it computes ",
+              plan::format_flops(audited.flops() - step.flops()), " more, and sends ",
+              format_bytes(audited.bytes_sent() - step.bytes_sent()), " more\n");
+}
+
+}  // namespace
+
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads) {
   const std::string ranks = mesh.table();
@@ -220,8 +234,9 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << (plan::updates_text(plan).empty()
               ? ""
               : text("  updates                ", plan::updates_text(plan), "\n"))
-      << "  available memory       " << available_memory() << " for " << mesh.host().size()
-      << (mesh.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
+      << describe_audits(settings, trainer) << "  available memory       " << available_memory()
+      << " for " << mesh.host().size() << (mesh.host().size() == 1 ? " rank" : " ranks")
+      << " on this host\n"
       << describe_sums(plan, trainer.model().dtype(), unlike_kernels, matrix_threads) << "\n";
   return out.str();
 }

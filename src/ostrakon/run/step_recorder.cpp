@@ -43,7 +43,7 @@ void StepRecorder::begin(std::int64_t first_step) {
 
 void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds,
                           const std::vector<data::SourceUse>& sources) {
-  const runtime::Program& program = trainer_.program(plan::Purpose::train);
+  const runtime::Program& program = trainer_.timed_program();
   const std::vector<runtime::ActionTime>& times = trainer_.action_times();
   timer_.end_step(program, times);
   StepMetrics metrics = measure(step, result, seconds);
@@ -58,6 +58,11 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
   if (!result.skipped.empty()) {
     console_.end_line();
     console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
+  }
+  if (!result.audit_finding.empty()) {
+    console_.end_line();
+    console_.say(text("  audit of step ", step, ": ", result.audit_finding,
+                      "; the step was repeated, and all ranks agree on that\n"));
   }
   if (result.counted_terms == 0) {
     console_.end_line();
@@ -142,6 +147,8 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
   metrics.skipped = result.skipped;
   metrics.update_repeated = result.update_repeated;
+  metrics.audited = result.audited;
+  metrics.audit_finding = result.audit_finding;
   metrics.expert_load = result.expert_load;
   metrics.expert_rounds = result.expert_rounds;
   const std::int64_t digest_every = settings_.output.digest_every;

@@ -46,7 +46,8 @@ void Watching::arm(const config::Settings& settings, mesh::Mesh& mesh, const Tra
     require(fault.kind != watch::FaultKind::swap ||
                 trainer.streams() == runtime::Streams::in_plan_order,
             "runtime.inject: swap takes runtime.streams: inline, where actions have one order");
-    if (fault.rank == mesh.world().rank())
+    // A flip needs arrays: Trainer::flip.
+    if (fault.rank == mesh.world().rank() && fault.kind != watch::FaultKind::flip)
       progress_->arm(fault, trainer.program(plan::Purpose::train).plan);
   });
 }

@@ -27,8 +27,7 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
     for (const plan::PlannedUnit& unit : programs.train.plan.units)
       for (const plan::Span& span : unit.layouts.gradient.divided) add(span);
   }
-  for (const runtime::Program* program :
-       {&programs.train, &programs.evaluate, &programs.export_parameters})
+  for (const runtime::Program* program : programs.all())
     for (const plan::Action& action : program->plan.actions)
       if (action.stream == stream && plan::communicates(action.kind)) add(action.span);
   return spans;
@@ -156,8 +155,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
     return;
   std::set<int> sent_to;
   double on_host = 0.0;
-  for (const runtime::Program* program :
-       {&programs.train, &programs.evaluate, &programs.export_parameters})
+  for (const runtime::Program* program : programs.all())
     for (const plan::Action& action : program->plan.actions) {
       if (!plan::is_message(action.kind)) continue;
       if (action.kind == plan::Kind::send) sent_to.insert(action.peer);

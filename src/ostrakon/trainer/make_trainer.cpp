@@ -85,6 +85,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   own.loss_scale = settings.precision.loss_scale;
   own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.graphs = settings.runtime.graphs == config::GraphsChoice::automatic;
+  own.audit_every = settings.runtime.audit;
   own.collective_timeout = settings.runtime.collective_timeout;
   own.products_file = settings.runtime.products_file;
   own.subnormals = settings.runtime.subnormals;

@@ -22,21 +22,31 @@ void require_same_state(const runtime::Program& one, const runtime::Program& oth
 }  // namespace
 
 const runtime::Program& Programs::of(plan::Purpose purpose) const {
+  if (purpose == plan::Purpose::audit) {
+    if (!audit) throw std::logic_error("a run without audits was asked for an audited step");
+    return *audit;
+  }
   return purpose == plan::Purpose::train      ? train
          : purpose == plan::Purpose::evaluate ? evaluate
                                               : export_parameters;
 }
 
+std::vector<const runtime::Program*> Programs::all() const {
+  std::vector<const runtime::Program*> programs = {&train, &evaluate, &export_parameters};
+  if (audit) programs.push_back(&*audit);
+  return programs;
+}
+
 std::int64_t Programs::arena_bytes(plan::Space space) const {
   std::int64_t most = 0;
-  for (const runtime::Program* program : {&train, &evaluate, &export_parameters})
+  for (const runtime::Program* program : all())
     most = std::max(
         most, (space == plan::Space::device ? program->memory : program->host_memory).arena_bytes);
   return most;
 }
 
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
-                       int stage) {
+                       int stage, bool audits) {
   const std::vector<plan::UnitRange> chunks =
       plan::find_chunks(model, ranks / policy.stages, policy);
   Programs programs;
@@ -60,8 +70,9 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
   programs.train = make(plan::Purpose::train);
   programs.evaluate = make(plan::Purpose::evaluate);
   programs.export_parameters = make(plan::Purpose::export_parameters);
-  require_same_state(programs.train, programs.evaluate);
-  require_same_state(programs.train, programs.export_parameters);
+  if (audits) programs.audit = make(plan::Purpose::audit);
+  for (const runtime::Program* program : programs.all())
+    require_same_state(programs.train, *program);
   return programs;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
@@ -28,6 +29,9 @@ namespace ostrakon::train {
 using plan::Purpose;
 
 namespace {
+
+/// How often a step runs whose audit has found something, before the run ends.
+constexpr int most_attempts = 2;
 
 /// Throws Error where a rule matches no parameter: it would silently have no effect.
 void require_match(const std::string& pattern, const model::Model& model) {
@@ -116,12 +120,12 @@ StepSettings checked(const TrainerSettings& settings, const model::Model& model,
 }
 
 Programs agree_on_programs(const plan::ModelDescription& model, const plan::Policy& policy,
-                           mesh::Mesh& mesh) {
+                           mesh::Mesh& mesh, bool audits) {
   Programs programs;
   mesh.world().run_collectively([&] {
     require_exchanges(model, policy.context_ranks, policy.tensor_ranks);
     plan::require_tensor_in_node(policy, mesh.nodes(), mesh.ranks_per_node());
-    programs = make_programs(model, mesh.world().size(), policy, mesh.pipeline().rank());
+    programs = make_programs(model, mesh.world().size(), policy, mesh.pipeline().rank(), audits);
   });
   return programs;
 }
@@ -139,7 +143,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
         return std::move(found.policy);
       }()),
       description_(describe(*model_, settings_.optimizer)),
-      programs_(agree_on_programs(description_, policy_, mesh)),
+      programs_(agree_on_programs(description_, policy_, mesh, settings_.audit_every > 0)),
       layout_(programs_.stages, *model_, settings_.optimizer, rank_in_plans(mesh)),
       rank_locations_(find_rank_locations(layout_.rank(), mesh)),
       guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
@@ -172,10 +176,13 @@ void Trainer::require_memory() {
 
 void Trainer::require_same_plan() {
   Facts plans;
-  for (const auto& [name, purpose] :
-       {std::pair{"training", Purpose::train}, std::pair{"validation", Purpose::evaluate},
-        std::pair{"writing weights", Purpose::export_parameters}})
+  const auto add = [&](const char* name, Purpose purpose) {
     plans.push_back({text("plan of ", name), format_hex(programs_.hashes.at(purpose))});
+  };
+  add("training", Purpose::train);
+  add("validation", Purpose::evaluate);
+  add("writing weights", Purpose::export_parameters);
+  if (programs_.audit) add("audited steps", Purpose::audit);
   comm::require_agreement(mesh_.world(), "ranks have made different plans", plans);
 }
 
@@ -228,8 +235,7 @@ void Trainer::allocate() {
 /// Gives the device the work of all programs that does not change from run to run.
 void Trainer::capture_graphs() {
   context_.result.loss_scale = guard_.loss_scale();
-  for (const runtime::Program* program :
-       {&programs_.train, &programs_.evaluate, &programs_.export_parameters}) {
+  for (const runtime::Program* program : programs_.all()) {
     context_.program = program;
     executor_->capture(*program);
   }
@@ -251,7 +257,7 @@ void Trainer::initialize(checkpoint::ParameterSource* weights) {
   state_->initialize(weights);
   guard_ = StepGuard(settings_, model_->dtype(), guard_.updates_early());
   start_ = {};
-  steps_done_ = 0;
+  steps_done_ = audited_step_ = 0;
   context_.is_intact = true;
 }
 
@@ -277,8 +283,11 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.diagnoses = false;
   context_.inject_nonfinite = std::exchange(next_nonfinite_, -1);
   context_.verdict = guard_.before_sums();
+  context_.audit_differs = false;
   context_.failure = nullptr;
   context_.result.loss_scale = guard_.loss_scale();
+  context_.result.audited = false;
+  context_.result.audit_finding.clear();
   context_.result.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.steps);
 }
@@ -298,14 +307,23 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   require(step == steps_done_ + 1, "Trainer::step was called with step ", step, "; expected step ",
           steps_done_ + 1, ": one after the other");
   const math::SubnormalsScope scope(settings_.subnormals);
-  begin_step(samples, step);
   const bool was_intact = context_.is_intact;
-  if (watch::Progress* const progress = watch::progress()) progress->set_step(step);
-  run(programs_.train);
   const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
-  // All updates that don't stand have been undone.
-  if (is_optimistic) context_.is_intact = was_intact;
-  if (context_.failure) std::rethrow_exception(context_.failure);
+  const bool is_audited = settings_.audit_every > 0 && step % settings_.audit_every == 0;
+  if (watch::Progress* const progress = watch::progress()) progress->set_step(step);
+  context_.audit_tables.clear();
+  for (int attempt = 0;; ++attempt) {
+    begin_step(samples, step);
+    if (is_audited)
+      context_.audit = audit_round(programs_.audit->plan, step / settings_.audit_every, attempt);
+    run(is_audited ? *programs_.audit : programs_.train);
+    // All updates that don't stand have been undone.
+    if (is_optimistic) context_.is_intact = was_intact;
+    if (context_.failure) std::rethrow_exception(context_.failure);
+    if (!context_.audit_differs) break;
+    require_repeatable(step, attempt);
+  }
+  if (is_audited) note_audit();
   if (context_.verdict.needs_diagnosis) diagnose();
   context_.is_intact = was_intact;
   context_.result.update_repeated =
@@ -314,7 +332,43 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   context_.result.skipped = context_.verdict.skipped;
   context_.result.overflowed = context_.verdict.overflowed;
   steps_done_ = step;
+  if (is_audited) audited_step_ = step;
   return context_.result;
+}
+
+/// Returns what audits of this step have found.
+std::string Trainer::describe_findings() {
+  const plan::StepPlan& plan = programs_.audit->plan;
+  comm::Communicator& world = mesh_.world();
+  std::vector<std::string> names(static_cast<std::size_t>(world.size()));
+  for (const std::string& one :
+       world.gather_texts(text(context_.rank, " rank ", world.rank(), " (", host_name(), ")"))) {
+    const std::size_t space = one.find(' ');
+    names.at(static_cast<std::size_t>(std::stoi(one))) = one.substr(space + 1);
+  }
+  return describe(plan, judge(plan, context_.audit_tables), names);
+}
+
+/// Notes that all ranks agree on the gradients of the step, perhaps once it was repeated.
+void Trainer::note_audit() {
+  context_.result.audited = true;
+  if (context_.audit_tables.size() > 1) context_.result.audit_finding = describe_findings();
+}
+
+/// Throws CollectiveError where a step whose audit has found something can't be repeated: since its
+/// state is damaged, or since it was repeated already.
+void Trainer::require_repeatable(std::int64_t step, int attempt) {
+  const plan::StepPlan& plan = programs_.audit->plan;
+  const bool is_damaged = damages_state(plan, judge(plan, context_.audit_tables));
+  if (!is_damaged && attempt + 1 < most_attempts) return;
+  context_.is_intact = context_.is_intact && !is_damaged;
+  throw CollectiveError(
+      text("step ", step, ": an audit has found wrong numbers",
+           attempt > 0 ? ", also when the step was repeated: " : ": ", describe_findings(),
+           is_damaged ? ". Parameters are damaged; " : ". No parameter has changed in this step; ",
+           audited_step_ > 0 ? text("the last audit without a finding was of step ", audited_step_)
+                             : "no audit has passed before",
+           ". Resume without that host, from a checkpoint of that step or before"));
 }
 
 /// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the
@@ -390,6 +444,7 @@ checkpoint::Progress Trainer::progress() const {
   progress.step = steps_done_;
   progress.samples = samples_before(steps_done_ + 1);
   progress.seed = settings_.seed;
+  progress.audited_step = audited_step_;
   guard_.save(progress);
   return progress;
 }
@@ -404,8 +459,24 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   mesh::run_collectively_by_name(mesh_.world(), [&] { guard_.restore(progress); });
   state_->restore(checkpoint, *channels_);
   context_.step = steps_done_ = progress.step;
+  audited_step_ = progress.audited_step;
   start_ = {progress.step + 1, progress.samples};
   context_.is_intact = true;
+}
+
+void Trainer::flip(const watch::Fault& fault) {
+  require_allocated("Trainer::flip");
+  const plan::StepPlan& plan = programs_.train.plan;
+  const bool is_there =
+      std::any_of(plan.actions.begin(), plan.actions.end(),
+                  [&](const plan::Action& action) { return fault.names(plan.describe(action)); });
+  const bool is_again = fault.action.find("again") != std::string::npos && programs_.audit;
+  require(is_there || is_again, "runtime.inject: rank ", fault.rank, " has no action \"",
+          fault.action, "\": ostrakon-plan shows those of the plan");
+  flip_ = std::make_unique<BitFlip>(fault, context_);
+  executor_->let_intrude([this](const runtime::ActionBuffers& buffers, bool begins) {
+    flip_->strike(buffers, begins);
+  });
 }
 
 double Trainer::measure_peak_flops(double seconds) {

@@ -12,6 +12,7 @@
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/trainer/audit/bit_flip.hpp>
 #include <ostrakon/trainer/channels.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/trainer/handlers/step_handlers.hpp>
@@ -23,6 +24,7 @@
 #include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/step_guard.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
+#include <ostrakon/watch/fault.hpp>
 #include <string>
 #include <vector>
 
@@ -199,6 +201,8 @@ class Trainer {
   /// When each action of the last step, evaluation or export ran; of a step that ran twice, the
   /// second time. Not collective.
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
+  /// The program of which action_times() are. Not collective.
+  const runtime::Program& timed_program() const { return *context_.program; }
   /// Sets a function that is called before and after every action of the compute stream; of the
   /// other streams too, if all run in plan order.
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
@@ -208,6 +212,11 @@ class Trainer {
   void observe_runs(RunObserver observer) { run_observer_ = std::move(observer); }
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
   void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }
+  /// Flips a bit in an array of this rank, as the fault says: see BitFlip. After allocate(). Throws
+  /// Error where no training action of this rank has the fault's name. Not collective.
+  void flip(const watch::Fault& fault);
+  /// Which bit flip() has flipped; empty if none yet. Not collective.
+  std::string flipped() const { return flip_ == nullptr ? "" : flip_->flipped(); }
   /// Makes all gathers (or all reductions) slower, like a slower network; see comm::Communicator.
   void slow_down(plan::Stream stream, double seconds_per_byte) {
     channels_->slow_down(stream, seconds_per_byte);
@@ -233,6 +242,9 @@ class Trainer {
   void run(const runtime::Program& program);
   void begin_step(data::SampleSource& samples, std::int64_t step);
   void diagnose();
+  std::string describe_findings();
+  void note_audit();
+  void require_repeatable(std::int64_t step, int attempt);
   /// The number of samples that steps before `step` take.
   std::int64_t samples_before(std::int64_t step) const {
     return start_.samples + (step - start_.step) * settings_.global_batch_size;
@@ -250,7 +262,8 @@ class Trainer {
   StepGuard guard_;
   StepContext context_;
   Start start_;
-  std::int64_t steps_done_ = 0;  // the last step that succeeded
+  std::int64_t steps_done_ = 0;    // the last step that succeeded
+  std::int64_t audited_step_ = 0;  // the last step whose audit has passed; 0: none
   std::int64_t evaluated_terms_ = 0;
   int next_nonfinite_ = -1;
   DeviceMemoryUse device_memory_;
@@ -259,6 +272,7 @@ class Trainer {
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;
+  std::unique_ptr<BitFlip> flip_;
   std::unique_ptr<runtime::Executor> executor_;
   RunObserver run_observer_;
 };

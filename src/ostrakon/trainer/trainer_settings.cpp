@@ -45,6 +45,7 @@ constexpr Field fields[] = {
     {"stability.skip_non_finite", "training", "on_non_finite"},
     {"stability.outlier_threshold", "training", "skip_outliers"},
     {"stability.outlier_window", "training", "outlier_window"},
+    {"audit_every", "runtime", "audit"},
     {"policy.sharding", "parallel", "sharding"},
     {"policy.rank_order", "parallel", "rank_order"},
     {"policy.schedule", "parallel", "schedule"},
@@ -126,6 +127,7 @@ config::Settings as_deck(const TrainerSettings& settings) {
   static_cast<config::StepChoices&>(deck.training) = settings;
   deck.training.sum_grain = settings.sum_grain;
   deck.runtime.subnormals = settings.subnormals;
+  deck.runtime.audit = settings.audit_every;
   return deck;
 }
 

@@ -32,6 +32,7 @@ struct TrainerSettings : config::StepChoices, config::UpdateChoices {
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
   std::string shared_device;          ///< names ranks that share a device, for messages; empty:
                                       ///< none do
+  std::int64_t audit_every = 0;       ///< steps between audits (plan::Purpose::audit); 0: none
   double collective_timeout = 600.0;  ///< timeout of NCCL in seconds
   std::string products_file;          ///< see ProductFiles::required; empty: none
   bool graphs = false;  ///< whether the device is given graphs of what it computes, with

@@ -132,8 +132,7 @@ void clear_arrays(const runtime::Program& program, const Action& action, runtime
 /// Calls the handlers of a run for each distinct action of its programs.
 void run_distinct_actions(const StepHandlers::Parts& parts, runtime::Arenas arenas) {
   const math::WarmUp scope;
-  for (const runtime::Program* all :
-       {&parts.programs.train, &parts.programs.evaluate, &parts.programs.export_parameters}) {
+  for (const runtime::Program* all : parts.programs.all()) {
     runtime::Program program = DistinctActions(*all, parts.layout, parts.settings).program;
     for (Action& action : program.plan.actions)
       if (launches_nothing(program, action)) action.kind = Kind::release;

@@ -18,7 +18,8 @@ constexpr const char* fault_form =
     "expected \"rank R, step S, ACTION: WHAT\", with an action of the plan such as "
     "backward(block.1), or checkpoint, and sleep SECONDS, spin, stop or exit; with a collective, "
     "such as gather(block.1), also skip or swap; or \"rank R, step S: slow_data SECONDS\" or "
-    "slow_compute SECONDS";
+    "slow_compute SECONDS; or flip TARGET [SEED] [always] with gradient, parameter, product or "
+    "message";
 
 /// Takes "NAME number" and what separates it from the rest off the front of `text`.
 std::int64_t take_number(std::string& text, const std::string& name) {
@@ -43,6 +44,38 @@ std::string trimmed_place(const std::string& text) {
 
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// Takes "TARGET [SEED] [always]" after flip.
+void take_flip(std::istream& in, Fault& fault) {
+  std::string target;
+  in >> target;
+  const auto known = find_named(flip_target_names, target);
+  require(known.has_value(), "flip \"", target, "\": ", fault_form);
+  fault.target = *known;
+  for (std::string word; in >> word;) {
+    if (word == "always") {
+      fault.recurs = true;
+      continue;
+    }
+    const bool is_number = word.size() < 20 && word.find_first_not_of("0123456789") == word.npos;
+    require(is_number, "flip ", target, ": \"", word, "\": ", fault_form);
+    fault.seed = std::stoull(word);
+  }
+}
+
+/// Whether an action of a kind has such arrays.
+bool has_target(plan::Kind kind, FlipTarget target) {
+  switch (target) {
+    case FlipTarget::gradient:
+      return kind == plan::Kind::backward;
+    case FlipTarget::parameter:
+    case FlipTarget::product:
+      return kind == plan::Kind::forward || kind == plan::Kind::backward;
+    case FlipTarget::message:
+      return kind == plan::Kind::gather || kind == plan::Kind::exchange;
+  }
+  return false;
 }
 
 }  // namespace
@@ -79,6 +112,7 @@ Fault parse_fault(const std::string& text) {
     require(static_cast<bool>(in >> fault.seconds) && fault.seconds > 0.0 &&
                 std::isfinite(fault.seconds),
             what, " has no time: expected seconds after it, more than 0");
+  if (fault.kind == FaultKind::flip) take_flip(in, fault);
   require(!(in >> rest), "\"", rest, "\" follows ", what, ": ", fault_form);
   if (fault.lasts()) {
     require(fault.action.empty(), what, " has the action ", fault.action,
@@ -92,6 +126,9 @@ Fault parse_fault(const std::string& text) {
       "\"", fault.action, "\" is no action: ", fault_form);
   require(!moves_call(fault.kind) || (known && plan::communicates(*known)), what, " ", fault.action,
           ": expected a collective, such as gather(block.1)");
+  require(fault.kind != FaultKind::flip || (known && has_target(*known, fault.target)), "\"",
+          fault.action, "\" has no ", name_in(flip_target_names, fault.target),
+          " to flip a bit of: ", fault_form);
   return fault;
 }
 
@@ -114,6 +151,7 @@ void strike(const Fault& fault) {
       std::_Exit(1);
     case FaultKind::skip:
     case FaultKind::swap:
+    case FaultKind::flip:
       return;
   }
 }

@@ -27,7 +27,7 @@ std::string place_of(const Record& record) {
     if (record.call[0] == '\0') return occupation;
     return text(record.call, ", ", occupation, " after step ", record.step);
   }
-  const bool trains = record.purpose == plan::Purpose::train;
+  const bool trains = plan::trains(record.purpose);
   return text(record.what[0] == '\0' ? "its plan" : record.what, " of ",
               trains ? text("step ", record.step)
                      : text(plan::name(record.purpose), " after step ", record.step));

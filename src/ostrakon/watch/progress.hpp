@@ -139,8 +139,8 @@ class Progress {
   std::atomic<int> global_sums_{0};  ///< begun in this run
   std::atomic<double> resumed_{0.0};
 
-  mutable std::mutex mutex_;    // protects the members below, which change between runs only
-  std::array<Known, 4> known_;  // by purpose
+  mutable std::mutex mutex_;  // protects the members below, which change between runs only
+  std::array<Known, std::size(plan::purpose_names)> known_;  // by purpose
   const plan::StepPlan* running_ = nullptr;
   bool on_device_ = false;
   std::int64_t runs_ = 0;

@@ -15,13 +15,20 @@ enum class Purpose {
   train,              ///< one optimizer step
   evaluate,           ///< losses of one global batch, nothing else
   export_parameters,  ///< every unit's parameters, whole, one unit after the other
-  decode              ///< forward of one sequence, keeping what later rows need (one rank)
+  decode,             ///< forward of one sequence, keeping what later rows need (one rank)
+  audit               ///< one optimizer step in which, before the update, each rank computes a leaf
+                      ///< of another rank again: see AuditPass
 };
 constexpr Named<Purpose> purpose_names[] = {{Purpose::train, "train"},
                                             {Purpose::evaluate, "evaluate"},
                                             {Purpose::export_parameters, "export_parameters"},
-                                            {Purpose::decode, "decode"}};
+                                            {Purpose::decode, "decode"},
+                                            {Purpose::audit, "audit"}};
 constexpr const char* name(Purpose purpose) { return name_in(purpose_names, purpose); }
+/// Whether a plan makes an optimizer step.
+constexpr bool trains(Purpose purpose) {
+  return purpose == Purpose::train || purpose == Purpose::audit;
+}
 
 /// The memory that bytes are in. Each has an arena of its own; on a build without devices both are
 /// host memory.
@@ -84,7 +91,9 @@ enum class Kind : std::uint8_t {
   send,               ///< send a unit's output, or a gradient, to a neighbouring stage
   receive,            ///< receive an output, or a gradient, from a neighbouring stage
   exchange,  ///< exchange activations between two phases of a unit's forward, recompute or backward
-  dequantize  ///< convert parameters that were gathered in 8 bits to the compute dtype
+  dequantize,  ///< convert parameters that were gathered in 8 bits to the compute dtype
+  digest,      ///< compute a digest of parameters or gradients of a unit, for `audit`
+  audit        ///< compare the digests of all ranks
 };
 
 /// What an action spends its time on, for proofs, estimates and reports.
@@ -108,7 +117,8 @@ enum class Processing : std::uint8_t {
   keeps,  ///< copies a part of gathered parameters
   rows,   ///< as the kernels of units
   updates,
-  norms  ///< sums of squares
+  norms,   ///< sums of squares
+  digests  ///< hashes of all elements
 };
 
 /// All that is known of a kind of action by others than its handler, its proof and the pass that
@@ -151,7 +161,9 @@ constexpr KindTraits kind_table[] = {
     {Kind::receive, "receive", Stream::receive, Activity::message},
     {Kind::exchange, "exchange", Stream::exchange, Activity::collective},
     {Kind::dequantize, "dequantize", Stream::gather, Activity::other, Processing::dequantizes,
-     false}};
+     false},
+    {Kind::digest, "digest", Stream::compute, Activity::other, Processing::digests, false},
+    {Kind::audit, "audit", Stream::host, Activity::global_sum}};
 constexpr int kinds = static_cast<int>(std::size(kind_table));
 
 constexpr bool is_in_order() {
@@ -204,8 +216,9 @@ enum class Role : std::uint8_t {
   send_buffer,         ///< send buffer of an exchange, written by the phase before it
   recv_buffer,         ///< result of the first exchange that a phase reads: Phase::reads
   second_recv_buffer,  ///< result of the second exchange that a phase reads
-  replaced             ///< values that an update replaces, until it is verified:
+  replaced,            ///< values that an update replaces, until it is verified:
                        ///< StepPlan::replaced_bytes
+  digests              ///< an integer for each of StepPlan::digests
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -233,7 +246,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::send_buffer, "send_buffer"},
                                       {Role::recv_buffer, "recv_buffer"},
                                       {Role::second_recv_buffer, "second_recv_buffer"},
-                                      {Role::replaced, "replaced"}};
+                                      {Role::replaced, "replaced"},
+                                      {Role::digests, "digests"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };

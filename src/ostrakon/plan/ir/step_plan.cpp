@@ -84,7 +84,9 @@ std::string StepPlan::describe(const Action& action) const {
   const bool of_step = action.unit < 0 && copied >= 0;
   if (action.unit >= 0) text += units[action.unit].name;
   if (of_step) text += buffers[copied].name;
-  if (action.micro_batch >= 0)
+  if (is_again(action))
+    text += action.unit >= 0 || of_step ? ", again" : "again";
+  else if (action.micro_batch >= 0)
     text += (action.unit >= 0 || of_step ? ", micro-batch " : "micro-batch ") +
             std::to_string(action.micro_batch);
   if (action.phase >= 0) text += ", phase " + std::to_string(action.phase);
@@ -217,6 +219,7 @@ std::uint64_t StepPlan::hash() const {
     add_spans(action.divided);
     hasher.add(action.uses.size());
     for (const Use& used : action.uses) hasher.add(used.role, used.buffer, used.access);
+    if (action.digest >= 0) hasher.add(action.digest);
     hasher.add(action.waits.size());
     for (int wait : action.waits) hasher.add(wait);
   }

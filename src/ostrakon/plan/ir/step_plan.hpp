@@ -78,9 +78,10 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   bool empty_if_even = false;     ///< exchange: Exchange::empty_if_even
   int unit = -1;
   int micro_batch = -1;
-  int phase = -1;  ///< phase, where the unit has several; exchange: the phase before it
-  int peer = -1;   ///< send, receive: the other stage
-  Span span;       ///< communication: its ranks; keep: as many parts as it has ranks
+  int phase = -1;   ///< phase, where the unit has several; exchange: the phase before it
+  int peer = -1;    ///< send, receive: the other stage
+  int digest = -1;  ///< digest: which of StepPlan::digests it computes
+  Span span;        ///< communication: its ranks; keep: as many parts as it has ranks
   /// reduce_scatter: the number of neighbouring ranks whose gradients are summed by one tree; the
   /// trees' sums are accumulated in order; 0: one tree over all.
   int tree = 0;
@@ -108,6 +109,23 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   }
   /// For a reduce_scatter: whether it adds to what its gradient_shard holds.
   bool continues_sum() const;
+};
+
+/// What an audited step computes a digest of. Digests of parts of an array add up to that of the
+/// whole, and are equal on all ranks for equal bits. Where they are of one micro-batch, plans have
+/// the action for each, and ranks compute that of the one which is audited.
+struct Digest {
+  enum class What : std::uint8_t {
+    owned,        ///< the part of what is gathered that no other rank has, before the step
+    owned_after,  ///< the same part, before the update
+    read,         ///< parameters that a forward or backward has read
+    gradient      ///< of a leaf, which backward has completed
+  };
+  What what = What::owned;
+  int unit = -1;          ///< whose parameters, or gradients of them
+  bool again = false;     ///< of the other rank's leaf, which is computed again
+  int computed = -1;      ///< read: the unit that has read them; gradient: the addend
+  Kind by = Kind::begin;  ///< read: forward or backward
 };
 
 /// What a plan knows of a unit: its parameters, and where its persistent state is. Members that are
@@ -162,6 +180,7 @@ struct StepPlan {
   std::vector<Action> actions;
   int sums = -1;
   int checkpoint = -1;  ///< copy of all that this rank saves (Policy::checkpoint_staging); -1: none
+  std::vector<Digest> digests;  ///< Purpose::audit: those that ranks compare
 
   /// The trained, or the frozen, flat parameter of a unit; empty where there is none.
   FlatRange trained(int unit) const;
@@ -201,6 +220,11 @@ struct StepPlan {
   /// The leaf of the global batch that a rank works on as its `micro_batch`, as leaf_spans in
   /// sum_order.hpp numbers them.
   std::int64_t leaf(int rank, std::int64_t micro_batch) const;
+  /// Whether an action works on the leaf of another rank, which is computed again: its micro-batch
+  /// is numbered after all others.
+  bool is_again(const Action& action) const {
+    return purpose == Purpose::audit && action.micro_batch == grid.micro_batches();
+  }
 
   /// Bytes of the values that an update of a unit replaces: a rank's part of the masters, then its
   /// moments.

@@ -7,8 +7,23 @@
 namespace ostrakon::plan {
 namespace {
 
+/// Appends forward and backward of a leaf that is computed again, numbered after all others. The
+/// unit that computes the loss has no forward of its own.
+void append_audit(const ModelDescription& model, const PipelineSchedule& turns, Tasks& tasks) {
+  const int units = static_cast<int>(model.units.size());
+  int again = 0;
+  for (const Turn& turn : turns) again = std::max(again, turn.micro_batch + 1);
+  for (int u = 0; u < units - (model.has_loss ? 1 : 0); ++u)
+    tasks.push_back({Work::forward, u, again});
+  for (int u = units - 1; u >= 0 && has_backward(model, u); --u) {
+    tasks.push_back({Work::backward, u, again});
+    tasks.push_back({Work::digest, u, again});
+  }
+  tasks.push_back({Work::audit});
+}
+
 Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turns,
-                     const Layouts& layouts) {
+                     const Layouts& layouts, bool audits) {
   const std::vector<Chunk> chunks = chunks_of(model);
   const int units = static_cast<int>(model.units.size());
   const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
@@ -58,6 +73,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
       if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});
     }
   }
+  if (audits) append_audit(model, turns, tasks);
   for (int u : optimistic) tasks.push_back({Work::update, u});
   tasks.push_back({Work::clip});
   for (int u : optimistic) tasks.push_back({Work::verify, u});
@@ -108,7 +124,8 @@ Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineS
                  const Layouts& layouts) {
   switch (purpose) {
     case Purpose::train:
-      return training_tasks(model, turns, layouts);
+    case Purpose::audit:
+      return training_tasks(model, turns, layouts, purpose == Purpose::audit);
     case Purpose::evaluate:
       return evaluation_tasks(model, turns);
     case Purpose::export_parameters:

@@ -24,6 +24,8 @@ enum class Work {
   update,     ///< update a unit's parameters
   verify,     ///< verify the update of a unit, made before `clip`
   share,      ///< send a unit's updated parameters to the stage that has a copy
+  digest,     ///< compute digests of a unit's gradients of the leaf that is computed again
+  audit,      ///< compare digests, before the update
   export_parameters  ///< hand a unit's parameters to the caller
 };
 
@@ -55,7 +57,8 @@ std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpo
 /// updated after `clip`, or, with layouts.updates_early, each as soon as its gradient is complete.
 /// With layouts.updates_optimistically they are updated when all turns are done, in the order in
 /// which gradients become complete, and verified after `clip`; units with whole matrices, whose
-/// update takes collectives, are still updated after it.
+/// update takes collectives, are still updated after it. An audited step has one micro-batch more
+/// when all turns are done, whose gradients are not summed.
 Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
                  const Layouts& layouts);
 

@@ -16,7 +16,7 @@ ActivationPass::ActivationPass(Builder& builder, const Policy& policy, const Gat
     : builder_(builder),
       gathers_(gathers),
       checkpointed_(find_checkpointed(builder.model(), policy.activation_checkpointing)) {
-  const bool has_backward = builder.plan().purpose == Purpose::train;
+  const bool has_backward = trains(builder.plan().purpose);
   for (int u = 0; u < builder.units(); ++u)
     waits_on_host_.push_back(has_backward && waits_on_host(builder.model(), policy, u));
 }

@@ -44,6 +44,7 @@ class Builder {
   const PlannedUnit& state(int u) const { return plan_.units[u]; }
   void note_sums(int buffer) { plan_.sums = buffer; }
   void note_checkpoint(int buffer) { plan_.checkpoint = buffer; }
+  void note_digest(const Digest& digest) { plan_.digests.push_back(digest); }
 
   // ---- buffers
 
@@ -60,6 +61,8 @@ class Builder {
   int make_state(std::string_view what, int u, Category category, FlatRange flats,
                  const Layout& layout);
   void make_persistent(int buffer) { plan_.buffers[buffer].persistent = true; }
+  /// Sets the size of a buffer that is known only once all of its uses but the last are there.
+  void set_bytes(int buffer, std::int64_t bytes) { plan_.buffers[buffer].bytes = bytes; }
 
   const Buffer& buffer(int index) const { return plan_.buffers[index]; }
   bool is_on_host(int index) const { return buffer(index).space == Space::host; }

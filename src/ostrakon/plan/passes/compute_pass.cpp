@@ -104,7 +104,8 @@ void ComputePass::forward(const Task& task, Tape& tape) {
                    position.output_begun ? Access::read_write : Access::write);
     builder_.use(action, Role::saved, tape.units[u].saved, position.filling());
     builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
-    if (counted(unit) > 0 && builder_.plan().purpose == Purpose::train)
+    // What is computed again is not counted again.
+    if (counted(unit) > 0 && trains(builder_.plan().purpose) && !builder_.plan().is_again(action))
       builder_.use(action, Role::sums, builder_.plan().sums, Access::read_write);
   };
   append_phases(builder_, task, Kind::forward, unit.forward, all_of(unit.forward),

@@ -245,7 +245,7 @@ void ReductionPass::reduce_across_stages(int u) {
     emit(Kind::send, unit.tied_stages.source, unit_sums_[u].sum, Access::read);
     sends_.emplace_back(u, unit_sums_[u].sum);
   }
-  if (!unit.tied_stages.replica_has_gradient || builder_.plan().purpose != Purpose::train) return;
+  if (!unit.tied_stages.replica_has_gradient || !trains(builder_.plan().purpose)) return;
   Reduction reduction;
   reduction.unit = u;
   const Layout& layout = builder_.state(u).layouts.gradient;

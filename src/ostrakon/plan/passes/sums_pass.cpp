@@ -20,7 +20,7 @@ bool updates_before_clip(const Tasks& tasks) {
 SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
     : builder_(builder),
       updates_early_(builder.plan().layouts.updates_early),
-      updates_on_host_(builder.plan().purpose == Purpose::train &&
+      updates_on_host_(trains(builder.plan().purpose) &&
                        builder.plan().layouts.update.space == Space::host),
       reduces_apart_(builder.plan().layouts.updates_optimistically),
       travel_(reduces_apart_ && updates_before_clip(tasks)),

@@ -123,8 +123,8 @@ std::string ContentsCheck::wrong_end() const {
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const PlannedUnit& unit = plan_.units[u];
     const bool is_shared = unit.tied_stages.replica >= 0 || unit.tied_stages.source >= 0;
-    if (plan_.purpose == Purpose::train && is_shared &&
-        !plan_.trained(static_cast<int>(u)).empty() && !shared_[u])
+    if (trains(plan_.purpose) && is_shared && !plan_.trained(static_cast<int>(u)).empty() &&
+        !shared_[u])
       return text("updated parameters of ", unit.name, " are not shared with the other stage");
     if (unverified_[u] != nullptr) return text("the update of ", unit.name, " is not verified");
   }

@@ -78,6 +78,7 @@ std::string SumsCheck::wrong_backward(const Action& action) {
   const int phase = std::max(action.phase, 0);
   const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients;
   if (phase > first) return "";
+  if (plan_.is_again(action)) return begin_again(action);
   if (action.micro_batch < 0 || action.micro_batch >= plan_.grid.micro_batches())
     return "of a micro-batch that is not there";
   for (const Use& use : action.uses) {
@@ -100,6 +101,13 @@ std::string SumsCheck::wrong_backward(const Action& action) {
     }
     set(use.buffer, leaf);
   }
+  return "";
+}
+
+/// Notes that gradients of a leaf that is computed again are no sum: nothing may reduce them.
+std::string SumsCheck::begin_again(const Action& action) {
+  for (const Use& use : action.uses)
+    if (use_bit(use.role) != 0) sums_[use.buffer] = Sum();
   return "";
 }
 

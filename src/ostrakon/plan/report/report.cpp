@@ -56,7 +56,7 @@ std::vector<UnitBytes> alive_by_unit(const StepPlan& plan, Space space, int acti
 std::int64_t state_bytes(const StepPlan& plan, Space space) {
   const auto clip = std::find_if(plan.actions.begin(), plan.actions.end(),
                                  [](const Action& action) { return action.kind == Kind::clip; });
-  if (plan.purpose != Purpose::train || clip == plan.actions.end()) return 0;
+  if (!trains(plan.purpose) || clip == plan.actions.end()) return 0;
   const int when = static_cast<int>(clip - plan.actions.begin());
   std::int64_t bytes = 0;
   for (const Buffer& buffer : plan.buffers)

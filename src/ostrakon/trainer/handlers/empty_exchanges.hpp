@@ -11,10 +11,7 @@ namespace ostrakon::train {
 /// computes; the exchange, which waits for it, reads the note here.
 class EmptyExchanges {
  public:
-  explicit EmptyExchanges(const Programs& programs)
-      : EmptyExchanges(
-            std::max({programs.train.plan.buffers.size(), programs.evaluate.plan.buffers.size(),
-                      programs.export_parameters.plan.buffers.size()})) {}
+  explicit EmptyExchanges(const Programs& programs) : EmptyExchanges(most_buffers(programs)) {}
   explicit EmptyExchanges(const runtime::Program& program)
       : EmptyExchanges(program.plan.buffers.size()) {}
 
@@ -25,6 +22,12 @@ class EmptyExchanges {
   }
 
  private:
+  static std::size_t most_buffers(const Programs& programs) {
+    std::size_t most = 0;
+    for (const runtime::Program* program : programs.all())
+      most = std::max(most, program->plan.buffers.size());
+    return most;
+  }
   explicit EmptyExchanges(std::size_t buffers) : are_empty_(std::make_unique<bool[]>(buffers)) {}
 
   std::unique_ptr<bool[]> are_empty_;

@@ -80,13 +80,14 @@ void LoadHandler::agree_before_updates() {
 void LoadHandler::load(const ActionBuffers& buffers) {
   const int micro_batch = buffers.action.micro_batch;
   const HostView<unsigned char*> batch = buffers.host_view<unsigned char>(Role::host_batch);
-  const std::int64_t leaf = context_.plan().leaf(context_.rank, micro_batch);
+  const std::int64_t leaf = context_.leaf_of(buffers.action);
+  const bool is_counted = counts_ && !context_.plan().is_again(buffers.action);
   try {
     require_size(*context_.samples, batch.size());
     const std::int64_t first = leaf / parts_ * samples_;
     context_.samples->fill_part(context_.first_sample + static_cast<std::uint64_t>(first), samples_,
                                 {leaf % parts_, parts_, pieces_}, batch.data());
-    if (counts_) context_.counted_terms += counted_terms(batch, first);
+    if (is_counted) context_.counted_terms += counted_terms(batch, first);
   } catch (const std::exception& error) {
     const std::string why = error.what();
     if (context_.load_error.empty())

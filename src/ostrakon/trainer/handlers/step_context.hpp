@@ -8,6 +8,7 @@
 #include <optional>
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/trainer/audit/audit.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
 #include <ostrakon/trainer/step_guard.hpp>
 #include <string>
@@ -24,6 +25,8 @@ struct StepResult {
   std::optional<double> multi_token_loss;  ///< mean of further losses, where the model has such
   double learning_rate = 0.0;
   double loss_scale = 1.0;
+  bool audited = false;          ///< whether its gradients were audited, and in the end all agreed
+  std::string audit_finding;     ///< what an audit has found before the step was repeated
   std::string skipped;           ///< why nothing was updated; empty if it was
   bool overflowed = false;       ///< whether it was skipped as the loss scale was too large, which
                                  ///< is no fault of the run
@@ -63,6 +66,7 @@ struct StepContext {
   Visitor visitor;                       ///< called by an export
   HostView<float*> kept;  ///< where an evaluation keeps the losses of this rank, and behind those
                           ///< of all leaves margins: Trainer::losses; empty: it keeps none
+  AuditRound audit;       ///< in an audited step: who computes what again
   StepDecision assumed;   ///< verdict before the program runs, which updates use that are verified
                           ///< after `clip`
 
@@ -72,6 +76,8 @@ struct StepContext {
                            ///< run
   std::int64_t counted_terms = 0;  ///< terms that count, in what this rank has loaded and no other
                                    ///< rank counts; cleared as load_error is
+  bool audit_differs = false;      ///< set by `audit`: ranks do not agree; cleared by the Trainer
+  std::vector<AuditTable> audit_tables;  ///< of the runs of this step
   bool is_intact = true;  ///< false once updates have begun that can't be undone after a failure
 
   // ---- Set by the Trainer before a run, then by `clip`. Updates wait for `clip`, except early
@@ -83,7 +89,12 @@ struct StepContext {
   std::string diagnosis;       ///< text that a diagnosing program has found
 
   const plan::StepPlan& plan() const { return program->plan; }
-  bool trains() const { return plan().purpose == plan::Purpose::train; }
+  bool trains() const { return plan::trains(plan().purpose); }
+  /// The leaf of the global batch that an action works on.
+  std::int64_t leaf_of(const plan::Action& action) const {
+    if (!plan().is_again(action)) return plan().leaf(rank, action.micro_batch);
+    return plan().leaf(audited_rank(plan(), rank, audit.shift), audit.micro_batch);
+  }
   /// How many of a leaf's samples count, from the first on, which is sample `first` of the batch.
   std::int64_t counted_samples(std::int64_t first, std::int64_t of_leaf) const {
     return counted ? std::clamp<std::int64_t>(counted->samples - first, 0, of_leaf) : of_leaf;

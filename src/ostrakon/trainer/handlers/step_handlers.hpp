@@ -6,6 +6,7 @@
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/channels.hpp>
 #include <ostrakon/trainer/diagnosis.hpp>
+#include <ostrakon/trainer/handlers/audit_handlers.hpp>
 #include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/handlers/load_handler.hpp>
 #include <ostrakon/trainer/handlers/move_handlers.hpp>
@@ -42,7 +43,8 @@ class StepHandlers {
         compute_(parts.context, parts.layout, parts.settings, empty_exchanges_, &diagnosis_),
         sum_(parts.context, parts.layout, parts.guard, diagnosis_, parts.world,
              parts.settings.step_terms()),
-        update_(parts.context, parts.layout, parts.settings) {}
+        update_(parts.context, parts.layout, parts.settings),
+        audit_(parts.context, parts.world, parts.layout.model().dtype()) {}
   StepHandlers(const StepHandlers&) = delete;
   StepHandlers& operator=(const StepHandlers&) = delete;
 
@@ -54,6 +56,7 @@ class StepHandlers {
     compute_.install(executor);
     sum_.install(executor);
     update_.install(executor);
+    audit_.install(executor);
     executor.require_handlers();
   }
 
@@ -67,6 +70,7 @@ class StepHandlers {
   ComputeHandlers compute_;
   SumHandlers sum_;
   UpdateHandlers update_;
+  AuditHandlers audit_;
 };
 
 }  // namespace ostrakon::train

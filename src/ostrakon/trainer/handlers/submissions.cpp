@@ -46,9 +46,10 @@ class OtherHandlers {
 
   void install(runtime::Executor& executor) {
     const auto nothing = [](const ActionBuffers&) {};
-    for (const Kind kind : {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device,
-                            Kind::copy_to_host, Kind::send, Kind::receive, Kind::gather_updates,
-                            Kind::gather_gradients, Kind::export_parameters})
+    for (const Kind kind :
+         {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device, Kind::copy_to_host,
+          Kind::send, Kind::receive, Kind::gather_updates, Kind::gather_gradients,
+          Kind::export_parameters, Kind::digest, Kind::audit})
       executor.on(kind, nothing);
     executor.on(Kind::begin, [](const ActionBuffers&) { math::LaunchCount::takes_one("clear"); });
     executor.on(Kind::accumulate,

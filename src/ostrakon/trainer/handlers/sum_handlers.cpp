@@ -168,10 +168,18 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
     context_.result.multi_token_loss = mean_of(counts_.further_of(integers), further_terms_);
   counts_.read_load(integers, context_.result.expert_load);
   counts_.read_rounds(integers, context_.result.expert_rounds);
-  if (context_.diagnoses)
+  if (context_.audit_differs)
+    refuse_update();
+  else if (context_.diagnoses)
     context_.diagnosis = diagnosis_.name_origin(buffers);
   else
     judge(sums);
+}
+
+/// Lets nothing be updated with gradients that ranks do not agree on: the step is repeated.
+void SumHandlers::refuse_update() {
+  context_.verdict = StepDecision();
+  context_.verdict.skip_update = true;
 }
 
 /// Judges a step, alike on all ranks.

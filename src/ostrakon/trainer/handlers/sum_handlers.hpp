@@ -36,6 +36,7 @@ class SumHandlers {
   HostView<const std::int64_t*> add_sums(const runtime::ActionBuffers& buffers);
   void judge(const runtime::ActionBuffers& buffers);
   void judge(const StepSums& sums);
+  void refuse_update();
 
   StepContext& context_;
   StepGuard& guard_;

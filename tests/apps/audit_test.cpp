@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Runs whose ranks have a bit flipped on purpose: the rank is named, and the run goes on with the
+// bits of one without, or ends.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "resume_fixture.hpp"
+#include "support/table.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+class AuditedRun : public Resume {};
+
+TEST_F(AuditedRun, NamesTheRankAndGoesOn) {
+  ASSERT_EQ(train(2, {"training.steps=6", "output.digest_every=1"}).status, 0);
+  const Json clean = rows().at(6).at("state_digest");
+  fs::remove_all(output(""));
+  const Outcome outcome =
+      train(2, {"training.steps=6", "output.digest_every=1", "runtime.audit=2",
+                "runtime.inject=rank 1, step 4, backward(block.0, micro-batch 2): "
+                "flip gradient 3"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, "audits..one step in 2: it computes .. more")) << outcome.out;
+  EXPECT_TRUE(says(outcome.out,
+                   "audit of step 4: rank 1 (..) has computed a wrong gradient of block.0; the "
+                   "step was repeated"))
+      << outcome.out;
+  EXPECT_FALSE(rows().at(3).contains("audited"));
+  EXPECT_EQ(rows().at(4).at("audited"), true);
+  EXPECT_TRUE(says(rows().at(4).at("audit_finding"), "rank 1 (..block.0"));
+  EXPECT_FALSE(rows().at(2).contains("audit_finding"));
+  EXPECT_EQ(rows().at(6).at("state_digest"), clean);
+}
+
+TEST_F(AuditedRun, EndsWhereARankIsWrongAgain) {
+  const Outcome outcome =
+      train(4, {"training.steps=6", "runtime.audit=1", "checkpoint.every=2",
+                "runtime.inject=rank 2, step 5, backward(block.0): flip gradient 3 always"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(says(outcome.err,
+                   "step 5: an audit has found wrong numbers, also when the step was repeated: "
+                   "rank 2 (..) has computed a wrong gradient of block.0. No parameter has changed "
+                   "in this step; the last audit without a finding was of step 4"))
+      << outcome.err;
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

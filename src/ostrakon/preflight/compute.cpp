@@ -29,8 +29,8 @@ constexpr const char* slow_advice =
     "ranks to cores";
 
 // A host's products and copies are so small that some are done before the system lets another
-// process run; a device's fill it. The copies together are much larger than caches: what another
-// process leaves of a cache is no rate of the memory.
+// process run; a device's fill it. The copies together are much larger than caches, so that
+// the rate is the memory's, whatever part of the caches other processes use.
 #if OSTRAKON_HAS_DEVICE && !defined(OSTRAKON_FAKE_DEVICE)
 constexpr std::int64_t side = 2048, products_at_once = 4;
 constexpr std::int64_t copied_bytes = std::int64_t{256} << 20, copies = 2;

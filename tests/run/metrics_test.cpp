@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "support/messages.hpp"
 #include "support/no_files.hpp"
 #include "support/scratch_folder.hpp"
 
@@ -101,6 +102,25 @@ class Metrics : public ::testing::Test {
 ino_t number_of(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+TEST_F(Metrics, TimesOfRanksHaveFourDigitsAndTheLateOnesAreThereIfThereAreAny) {
+  StepMetrics metrics = of_step(1);
+  metrics.rank_times.resize(2);
+  metrics.rank_times_steps = 50;
+  const double seconds[] = {0.0, 1.23456e-3, 0.123456, 12.3456, 123456.7};
+  for (std::size_t p = 0; p < 5; ++p) metrics.rank_times[1].of_part[p] = seconds[p];
+  MetricsFile file(path_);
+  file.write(metrics);
+  metrics.late.push_back({1, Part::data, 0.25, 0.125, 0.5});
+  file.write(metrics);
+  file.close();
+  const std::vector<std::string> lines = lines_of(path_);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_HAS(lines[0], R"("rank_seconds":{"steps":50,"step":[0.0,0.0],"compute":[0.0,0.0],)"
+                       R"("data":[0.0,0.001235],"copies":[0.0,0.1235],"between_steps":[0.0,12.35],)"
+                       R"("communication":[0.0,123457.0]}})");
+  EXPECT_HAS(lines[1], R"("late":[{"rank":1,"part":"data","seconds":0.25,"median":0.125,)");
 }
 
 TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {

@@ -44,22 +44,27 @@ Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
   return {{"max", most}, {"layers", layers}};
 }
 
-double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+/// Rounds to four significant digits, or to microseconds where these are fewer.
+double short_seconds(double seconds) {
+  const double exponent = std::floor(std::log10(std::clamp(seconds, 1e-3, 1e3)));
+  const double scale = std::pow(10.0, 3.0 - exponent);
+  return std::round(seconds * scale) / scale;
+}
 
 /// Returns {"steps": 50, "step": [0.3, 0.3], "compute": [0.2, 0.21], ..., "late": [...]}.
 Row row_of(const std::vector<RankTimes>& ranks, std::int64_t steps,
            const std::vector<Straggler>& late) {
   Row row = {{"steps", steps}, {"step", Row::array()}};
   for (const RankTimes& times : ranks) {
-    row["step"].push_back(microseconds(times.step));
+    row["step"].push_back(short_seconds(times.step));
     for (const Named<Part>& part : part_names)
-      row[part.name].push_back(microseconds(times[part.value]));
+      row[part.name].push_back(short_seconds(times[part.value]));
   }
   for (const Straggler& one : late)
     row["late"].push_back({{"rank", one.rank},
                            {"part", name(one.part)},
-                           {"seconds", microseconds(one.seconds)},
-                           {"median", microseconds(one.median)},
+                           {"seconds", short_seconds(one.seconds)},
+                           {"median", short_seconds(one.median)},
                            {"share", rounded(one.share)}});
   return row;
 }

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/run/step_recorder.hpp>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "support/no_files.hpp"
 #include "support/shared_folder.hpp"
@@ -51,6 +53,9 @@ class StepRecorderTest : public ::testing::Test {
     recorder.find_peak();
     recorder.begin(1);
     for (int step = 1; step <= last; ++step) {
+      if (world.rank() == world.size() - 1)
+        std::this_thread::sleep_for(std::chrono::duration<double>(late_));
+      recorder.begin_step();
       std::optional<NoFiles> full;
       if (full_steps_.count(step) > 0) full.emplace(room_);
       train::StepResult result = run.step(step);
@@ -60,6 +65,8 @@ class StepRecorderTest : public ::testing::Test {
       recorder.record(step, result, 0.5 + world.rank());
       results_.push_back(result);
     }
+    recorder.end();
+    stragglers_ = recorder.describe_stragglers();
     ranks_ = world.size();
     usage_ = recorder.usage().describe_peak(run.trainer.model_flops(), [] { return 0.0; });
     flops_ = run.trainer.model_flops();
@@ -73,7 +80,8 @@ class StepRecorderTest : public ::testing::Test {
   config::Settings settings_ = small_gpt2(2);
   std::ostringstream out_;
   std::vector<train::StepResult> results_;
-  std::string usage_;
+  std::string usage_, stragglers_;
+  double late_ = 0.0;  // seconds by which the last rank comes late to each step
   double flops_ = 0.0;
   int ranks_ = 0;
   bool is_root_ = false;
@@ -103,6 +111,14 @@ TEST_F(StepRecorderTest, WritesARowForEachStep) {
     EXPECT_EQ(row.contains("counted_tokens"), i == 1);  // of the others all count
   }
   EXPECT_HAS(usage_, "MFU of all steps");
+}
+
+TEST_F(StepRecorderTest, FindsLateRanksWhereARunEndsEarly) {
+  late_ = 0.3;
+  record_three();
+  const bool is_found = stragglers_.find("over 2 steps:\n  rank 1 ") == 0;
+  EXPECT_EQ(is_found, is_root_ && ranks_ == 2) << stragglers_;
+  EXPECT_EQ(read_bytes(path("metrics.jsonl")).find("rank_seconds"), std::string::npos);
 }
 
 TEST_F(StepRecorderTest, SaysWhatChangedNothing) {

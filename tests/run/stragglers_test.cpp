@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "support/messages.hpp"
+
 namespace ostrakon::tests {
 namespace {
 
@@ -104,7 +106,7 @@ TEST(Stragglers, AreComparedWithRanksOfTheirStage) {
 }
 
 TEST(StragglerLog, SaysWhatStaysInTheSecondFourthAndEighthWindow) {
-  StragglerLog log({"n0", "n0", "n1", "n1"});
+  StragglerLog log({"n0", "n0", "n1", "n1"}, 50);
   Ranks ranks(4);
   ranks.of(3)[Part::compute] = 1.31;
   const std::string line =
@@ -116,15 +118,24 @@ TEST(StragglerLog, SaysWhatStaysInTheSecondFourthAndEighthWindow) {
   }
   EXPECT_EQ(log.summary(), "over 400 steps:\n" + line);
   // What comes and goes is not said.
-  StragglerLog other({"n0", "n0", "n1", "n1"});
+  StragglerLog other({"n0", "n0", "n1", "n1"}, 50);
   for (int window = 1; window <= 8; ++window)
     EXPECT_EQ(other.add(window % 2 == 0 ? ranks.times() : Ranks(4).times(), 50), "");
+}
+
+TEST(StragglerLog, CountsARankWhoseLargestPartChanges) {
+  StragglerLog log({"n0", "n1"}, 50);
+  Ranks computes(2), reads(2);
+  computes.of(1)[Part::compute] = 1.31;
+  reads.of(1)[Part::data] = 0.31;
+  EXPECT_EQ(log.add(computes.times(), 50), "");
+  EXPECT_HAS(log.add(reads.times(), 50), "rank 1 (n1) is late: its reading of data");
 }
 
 TEST(StragglerLog, RanksOfAHostAreOneLine) {
   std::vector<std::string> hosts(16, "n0");
   for (std::size_t r = 8; r < 16; ++r) hosts[r] = "n1";
-  StragglerLog log(hosts);
+  StragglerLog log(hosts, 50);
   Ranks ranks(16);
   for (const int rank : {8, 9, 11}) ranks.of(rank)[Part::data] = 0.2 + 0.1 * rank;
   log.add(ranks.times(), 50);
@@ -134,7 +145,7 @@ TEST(StragglerLog, RanksOfAHostAreOneLine) {
 }
 
 TEST(StragglerLog, CommunicationOfAllRanksIsComparedWithBefore) {
-  StragglerLog log({"n0", "n1"});
+  StragglerLog log({"n0", "n1"}, 50);
   Ranks ranks(2);
   ranks.of(1)[Part::compute] = 0.98;
   for (int window = 0; window < 5; ++window) EXPECT_EQ(log.add(ranks.times(0.1), 50), "");
@@ -146,8 +157,51 @@ TEST(StragglerLog, CommunicationOfAllRanksIsComparedWithBefore) {
   EXPECT_EQ(log.summary(), "");
 }
 
+TEST(StragglerLog, StagesThatWaitForASlowOneHaveNoSlowNetwork) {
+  Ranks ranks(4);
+  for (const int rank : {2, 3}) ranks.of(rank).stage = 1;
+  for (const bool is_whole_stage : {false, true}) {
+    StragglerLog log(std::vector<std::string>(4, "n0"), 50);
+    for (int window = 0; window < 4; ++window) log.add(ranks.times(), 50);
+    Ranks slow = ranks;
+    slow.of(3)[Part::compute] = 1.5;
+    if (is_whole_stage) slow.of(2)[Part::compute] = 1.5;
+    EXPECT_EQ(log.add(slow.times(), 50), "");
+    EXPECT_EQ(log.add(slow.times(), 50),
+              is_whole_stage ? ""
+                             : "  rank 3 (n0) is late: its compute takes 1.50 x the median, which "
+                               "costs 31 % of the step\n");
+  }
+}
+
+TEST(StragglerLog, RanksThatWaitForEachOtherInTurnHaveNoSlowNetwork) {
+  StragglerLog log({"n0", "n1"}, 50);
+  Ranks ranks(2), slow(2);
+  for (int window = 0; window < 4; ++window) log.add(ranks.times(0.1), 50);
+  for (const int rank : {0, 1}) slow.of(rank)[Part::compute] = 1.2;
+  for (int window = 0; window < 2; ++window) EXPECT_EQ(log.add(slow.times(0.3), 50), "");
+}
+
+TEST(StragglerLog, WhatIsUsualFollowsFromRecentWholeWindows) {
+  StragglerLog log({"n0", "n1"}, 50);
+  const Ranks ranks(2);
+  const auto add = [&](double network, int steps = 50) {
+    return log.add(ranks.times(network), steps);
+  };
+  // Two windows don't tell what is usual; three do. Short ones count for nothing.
+  for (const double network : {0.1, 0.1, 0.3, 0.3}) EXPECT_EQ(add(network), "");
+  EXPECT_NE(add(0.3), "");
+  for (int window = 0; window < 16; ++window) EXPECT_EQ(add(0.3), "");
+  for (int window = 0; window < 20; ++window) EXPECT_EQ(add(0.9, 10), "");
+  // The first windows are forgotten, and windows that were slow become usual.
+  for (int window = 1; window <= 32; ++window) {
+    const bool says = !add(0.6).empty();
+    EXPECT_EQ(says, window == 2 || window == 4 || window == 8) << window;
+  }
+}
+
 TEST(StragglerLog, HasNothingToSayOfEqualRanks) {
-  StragglerLog log(std::vector<std::string>(64, "n0"));
+  StragglerLog log(std::vector<std::string>(64, "n0"), 50);
   EXPECT_EQ(log.summary(), "");
   for (unsigned window = 0; window < 50; ++window)
     EXPECT_EQ(log.add(Ranks(64).vary(0.02, window).times(0.2), 50), "") << window;

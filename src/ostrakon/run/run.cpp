@@ -243,6 +243,7 @@ class Run {
       console_.end_line();
       console_.say(describe_early_end(end, requests, training));
     }
+    recorder_.end();
     const watch::Doing saving(watch::Occupation::saving);
     saves_.finish();
     close_output();

@@ -38,7 +38,7 @@ void StepRecorder::begin(std::int64_t first_step) {
   allocations_.take();
   if (settings_.output.rank_times_every == 0) return;
   std::vector<std::string> hosts = world_.gather_texts(host_name());
-  if (world_.rank() == 0) stragglers_.emplace(std::move(hosts));
+  if (world_.rank() == 0) stragglers_.emplace(std::move(hosts), settings_.output.rank_times_every);
 }
 
 void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds,
@@ -77,12 +77,25 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
   tell_of_trace();
 }
 
+void StepRecorder::end() {
+  if (settings_.output.rank_times_every == 0 || timer_.steps() == 0) return;
+  StepMetrics none;
+  const std::string late = close_window(none);
+  console_.end_line();
+  console_.say(late);
+}
+
 /// Where they are due, gathers the times of all ranks. Returns lines on those that are late, on
 /// rank 0.
 std::string StepRecorder::look_for_stragglers(StepMetrics& metrics) {
   const std::int64_t every = settings_.output.rank_times_every;
   const bool is_last = metrics.step == settings_.training.steps;
   if (every == 0 || (metrics.step % every != 0 && !is_last) || timer_.steps() == 0) return "";
+  return close_window(metrics);
+}
+
+/// Gathers the times of all ranks since the last call. Returns lines as above.
+std::string StepRecorder::close_window(StepMetrics& metrics) {
   metrics.rank_times_steps = timer_.steps();
   RankTimes mine = timer_.take();
   mine.stage = trainer_.program(plan::Purpose::train).plan.stage;

@@ -52,6 +52,9 @@ class StepRecorder {
   /// replicas differ, or too many steps in a row have changed nothing.
   void record(std::int64_t step, const StepResult& result, double seconds,
               const std::vector<data::SourceUse>& sources = {});
+  /// To be called after the last step of this process, which may have come early: looks for ranks
+  /// that were late in the steps since the last look, without a row of metrics.jsonl. Collective.
+  void end();
   /// Records a validation. Collective; throws CollectiveError.
   void record(const ValidationMetrics& metrics);
   /// Lines on ranks that were late in the steps of this process; empty without any. On rank 0.
@@ -63,6 +66,7 @@ class StepRecorder {
   void tell_of_trace();
   StepMetrics measure(std::int64_t step, const StepResult& result, double seconds);
   std::string look_for_stragglers(StepMetrics& metrics);
+  std::string close_window(StepMetrics& metrics);
 
   const config::Settings& settings_;
   Trainer& trainer_;

@@ -52,11 +52,17 @@ const char* describe_part(Part part) {
     case Part::copies:
       return "copying between host and device";
     case Part::between_steps:
-      return "work between steps (output, saving, validation)";
+      return "work between steps (output, saving)";
     case Part::communication:
       break;
   }
   return "communication";
+}
+
+double own_work(const RankTimes& times) {
+  double seconds = 0.0;
+  for (int p = 0; p < own_parts; ++p) seconds += times[static_cast<Part>(p)];
+  return seconds;
 }
 
 std::string percent(double share) { return print("%.0f %%", 100.0 * share); }
@@ -93,14 +99,9 @@ std::vector<Straggler> find_stragglers(const std::vector<RankTimes>& ranks) {
 }
 
 double least_communication(const std::vector<RankTimes>& ranks) {
-  double most = 0.0;
-  for (const auto& [stage, of_stage] : by_stage(ranks)) {
-    (void)stage;
-    double least = at(ranks, of_stage.front())[Part::communication];
-    for (const int rank : of_stage) least = std::min(least, at(ranks, rank)[Part::communication]);
-    most = std::max(most, least);
-  }
-  return most;
+  double least = ranks.front()[Part::communication];
+  for (const RankTimes& times : ranks) least = std::min(least, times[Part::communication]);
+  return least;
 }
 
 std::string StragglerLog::add(const std::vector<RankTimes>& ranks, std::int64_t steps) {
@@ -111,37 +112,53 @@ std::string StragglerLog::add(const std::vector<RankTimes>& ranks, std::int64_t 
   }
   steps_ += steps;
   late_ = find_stragglers(ranks);
-  std::map<std::pair<int, Part>, int> windows;
+  std::map<int, int> windows;
   std::vector<Straggler> told;
   for (const Straggler& one : late_) {
-    const std::pair<int, Part> which(one.rank, one.part);
-    const auto before = windows_.find(which);
+    const auto before = windows_.find(one.rank);
     const int count = before == windows_.end() ? 1 : before->second + 1;
-    windows[which] = count;
+    windows[one.rank] = count;
     if (is_due(count)) told.push_back(one);
   }
   windows_ = std::move(windows);
-  return describe(told) + judge_communication(ranks);
+  return describe(told) + judge_communication(ranks, steps);
 }
 
-/// Nobody who comes late is seen by a network that became slower: it takes all ranks longer.
-std::string StragglerLog::judge_communication(const std::vector<RankTimes>& ranks) {
-  constexpr std::size_t fewest = 2;  // windows by which it is known what is usual
-  const double now = least_communication(ranks);
-  if (usual_.size() < fewest) {
-    usual_.push_back(now);
-    return "";
-  }
-  const double usual = middle_of(usual_).median, step = ranks.front().step;
-  if (now < slower * usual || now - usual < least_share * step) {
-    usual_.push_back(now);
+/// A slower network makes nobody late: it takes all ranks longer.
+std::string StragglerLog::judge_communication(const std::vector<RankTimes>& ranks,
+                                              std::int64_t steps) {
+  constexpr std::size_t fewest = 3, most = 16;  // windows by which it is known what is usual
+  if (2 * steps < every_) return "";            // means over few steps vary too much
+  Window now{least_communication(ranks), {}};
+  for (const RankTimes& times : ranks) now.own_work.push_back(own_work(times));
+  std::string line;
+  if (recent_.size() >= fewest) line = compare_with_recent(now, ranks.front().step);
+  recent_.push_back(std::move(now));
+  if (recent_.size() > most) recent_.pop_front();
+  return line;
+}
+
+std::string StragglerLog::compare_with_recent(const Window& now, double step) {
+  const auto usual_of = [this](const auto& value) {
+    std::vector<double> values;
+    for (const Window& window : recent_) values.push_back(value(window));
+    return middle_of(std::move(values), Outliers::high).median;
+  };
+  const double usual = usual_of([](const Window& window) { return window.communication; });
+  const double more = now.communication - usual;
+  bool is_slow = now.communication >= slower * usual && more >= least_share * step;
+  // Ranks that wait for each other in turn all communicate for longer, on any network.
+  for (std::size_t r = 0; is_slow && r < now.own_work.size(); ++r)
+    is_slow = now.own_work[r] - usual_of([r](const Window& window) { return window.own_work[r]; }) <
+              0.5 * more;
+  if (!is_slow) {
     slow_windows_ = 0;
     return "";
   }
   if (!is_due(++slow_windows_)) return "";
   return text("  communication takes every rank at least ",
-              print("%.3g s a step, %.2f", now, now / usual), " x as long as before, which costs ",
-              percent((now - usual) / step),
+              print("%.3g s a step, %.2f", now.communication, now.communication / usual),
+              " x as long as before, which costs ", percent(more / step),
               " of the step: the network is slower, or other work is on the machine\n");
 }
 

@@ -127,6 +127,30 @@ TEST(Quantized, SendLessThanTwoThirdsOf16Bits) {
   EXPECT_LT(3 * in_8_bits, 2 * sent());
 }
 
+/// Changes gather `g` so that it no longer brings codes where codes are read, or brings them where
+/// parameters are.
+void expect_other_bytes_are_refused(const StepPlan& plan, std::size_t g) {
+  const auto changed = [&](const auto& change) {
+    StepPlan other = plan;
+    change(other, other.actions[g]);
+    return refused(other);
+  };
+  const Action& gather = plan.actions[g];
+  const auto other_kind = [&](Role role) {
+    return changed([=](StepPlan& p, Action& x) {
+      Buffer& buffer = buffer_of(p, x, role);
+      buffer.quantized = !buffer.quantized;
+    });
+  };
+  EXPECT_NE(other_kind(Role::parameters), "");
+  if (gather.buffer(Role::shard) >= 0) {
+    EXPECT_NE(other_kind(Role::shard), "");
+  }
+  if (buffer_of(plan, gather, Role::parameters).quantized)
+    expect_has(changed([](StepPlan&, Action& x) { x.converts = !x.converts; }),
+               "is quantized, otherwise than by rounding masters");
+}
+
 /// Plans of all that is allowed with full sharding are proven; changed ones are not.
 TEST(Quantized, EveryPlanIsProven) {
   Random random(11);
@@ -160,6 +184,8 @@ TEST(Quantized, EveryPlanIsProven) {
     EXPECT_NE(changed([](StepPlan&, Action& x) { x.waits.clear(), x.stream = Stream::reduce; }),
               "");
     EXPECT_NE(changed([](StepPlan&, Action& x) { x.kind = Kind::release; }), "");
+    const std::vector<std::size_t> gathers = actions_of(plan, of_kind(Kind::gather));
+    expect_other_bytes_are_refused(plan, gathers[random() % gathers.size()]);
   }
   EXPECT_GT(in_levels, 0);
   EXPECT_GT(kept, 0);

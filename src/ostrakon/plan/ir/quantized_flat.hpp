@@ -19,7 +19,7 @@ struct FlatElements {
 /// how many parts there are. All parts take as many bytes as the largest one, as an all-gather asks
 /// for: first the elements of 16 bits, then all codes, then all scales.
 struct QuantizedFlat {
-  static constexpr std::int64_t granule = 64;  ///< shard_alignment
+  static constexpr std::int64_t granule = 64;  ///< divides shard_alignment
   static constexpr std::int64_t block = 32;    ///< elements that share a scale
   static constexpr int most_runs = 128;
 

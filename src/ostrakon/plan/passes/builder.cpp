@@ -8,6 +8,8 @@
 
 namespace ostrakon::plan {
 
+static_assert(shard_alignment % QuantizedFlat::granule == 0, "shards have whole granules");
+
 Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts& layouts,
                  Purpose purpose, int stage)
     : model_(model) {
@@ -42,6 +44,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
       for (const QuantizedWeights& weights : unit(u).quantized) {
         if (weights.trained != trained) continue;
         const std::int64_t first = padded_offset(weights.offset, elements, padded);
+        if (first % QuantizedFlat::granule != 0)
+          throw std::logic_error(planned.name + ": weights that are gathered in 8 bits begin at " +
+                                 std::to_string(first) + ", which no granule does");
         coded.push_back({first, first + weights.elements});
       }
       return QuantizedFlat(coded, padded, planned.layouts.compute.divided.parts());

@@ -174,6 +174,23 @@ std::string ContentsCheck::wrong(const Action& action) {
   return reason;
 }
 
+/// Returns "" if a gather brings codes to a quantized buffer, and parameters to any other one:
+/// codes come from a quantized part, which `whole` is where the gather is in place, or are made of
+/// masters on the way.
+std::string ContentsCheck::wrong_quantization(const Action& action, int whole, int part,
+                                              const Spans& parts) const {
+  const Buffer& to = plan_.buffers[whole];
+  const Buffer& from = part >= 0 ? plan_.buffers[part] : to;
+  const bool quantizes = to.quantized && !from.quantized;
+  if (quantizes && action.converts)
+    return need_room(part, action.flats, parts,
+                     plan_.units[action.unit].layouts.masters.element_bytes);
+  if (from.quantized == to.quantized && !(to.quantized && action.converts)) return "";
+  return text(
+      "brings ", quoted(from), " to ", quoted(to), ", which ",
+      to.quantized ? "is quantized, otherwise than by rounding masters" : "is not quantized");
+}
+
 /// Checks a gather from a part, or in place.
 std::string ContentsCheck::wrong_gather(const Action& action) {
   const bool of_gradients = action.kind == Kind::gather_gradients;
@@ -185,6 +202,7 @@ std::string ContentsCheck::wrong_gather(const Action& action) {
   parts.push(action.span);
   std::string reason = need_room(whole, action.flats, gathered, action.element_bytes);
   if (reason.empty()) reason = need(part >= 0 ? part : whole, action.flats, parts);
+  if (reason.empty()) reason = wrong_quantization(action, whole, part, parts);
   if (!reason.empty()) return of_collective(action, reason);
   set(whole, action.flats, gathered);
   return "";
@@ -236,6 +254,10 @@ std::string ContentsCheck::wrong_keep(const Action& action) {
   Spans parts = plan_.units[action.unit].layouts.gathered.divided;
   const std::string reason = need(whole, flats, parts);
   if (!reason.empty()) return reason;
+  for (int buffer : {whole, part})
+    if (plan_.buffers[buffer].quantized)
+      return text("keeps a part of ", quoted(plan_.buffers[whole]), " in ",
+                  quoted(plan_.buffers[part]), ", of which one is quantized");
   parts.push(plan_.grid.levels(action.span));
   if (!(plan_.buffers[part].flats == flats) || plan_.buffers[part].divided != parts)
     return text("keeps ", described(parts), " in ", quoted(plan_.buffers[part]), ", which is for ",
@@ -249,8 +271,10 @@ std::string ContentsCheck::wrong_keep(const Action& action) {
 std::string ContentsCheck::wrong_copy(const Action& action) {
   const int source = action.buffer(Role::source), target = action.buffer(Role::target);
   if (source < 0 || target < 0) return "without buffers";
-  if (!action.flats.empty()) return wrong_copy_of_part(action, source, target);
   const Buffer &from = plan_.buffers[source], &to = plan_.buffers[target];
+  if (from.quantized != to.quantized)
+    return text("copies ", quoted(from), " to ", quoted(to), ", of which one is quantized");
+  if (!action.flats.empty()) return wrong_copy_of_part(action, source, target);
   if (!(from.flats == to.flats) || from.divided != to.divided || from.bytes != to.bytes)
     return text("copies all of ", quoted(from), " to ", quoted(to), ", which is of another form");
   for (int flat = from.flats.first; flat < from.flats.end; ++flat) {
@@ -378,7 +402,6 @@ std::string ContentsCheck::wrong_parameters(const Action& action) {
       return text("reads ", quoted(buffer), ", which has not the parameters of this unit");
     if (buffer.space != gathered.space)
       return text("reads ", quoted(buffer), " in ", name(buffer.space), " memory");
-    if (buffer.quantized) return text("reads ", quoted(buffer), ", which is quantized");
     const std::string reason =
         need_room(use.buffer, buffer.flats, gathered.divided, gathered.element_bytes);
     if (!reason.empty()) return reason;
@@ -392,6 +415,7 @@ std::string ContentsCheck::wrong_parameters(const Action& action) {
 std::string ContentsCheck::wrong_use(const Action& action, const Use& use) {
   const Buffer& buffer = plan_.buffers[use.buffer];
   if (buffer.flats.empty()) return "";
+  if (buffer.quantized) return text("uses ", quoted(buffer), ", which is quantized");
   const Spans divided = expected(action, use);
   if (buffer.divided != divided)
     return text("needs space for ", described(divided), " in ", quoted(buffer), ", which is for ",

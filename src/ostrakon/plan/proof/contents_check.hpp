@@ -42,6 +42,8 @@ class ContentsCheck {
                         std::int64_t element_bytes) const;
 
   std::string wrong_gather(const Action& action);
+  std::string wrong_quantization(const Action& action, int whole, int part,
+                                 const Spans& parts) const;
   std::string wrong_gather_of_updates(const Action& action);
   std::string wrong_dequantize(const Action& action);
   std::string wrong_keep(const Action& action);

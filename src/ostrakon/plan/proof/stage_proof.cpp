@@ -17,6 +17,22 @@
 namespace ostrakon::plan {
 namespace {
 
+/// Checks that quantized buffers have sizes, which sizes of messages are compared with, and are
+/// written in each step.
+void check_quantized(const RankClasses& classes, int c) {
+  const StepPlan& plan = classes.plan(c);
+  for (const Buffer& buffer : plan.buffers) {
+    if (!buffer.quantized) continue;
+    bool has_sizes = true;
+    for (int flat = buffer.flats.first; flat < buffer.flats.end; ++flat)
+      has_sizes = has_sizes && !plan.flats[flat].quantized.empty();
+    if (buffer.persistent || !has_sizes)
+      refuse_ranks(classes.describe(c) + "'s plan, '" + buffer.name +
+                   (has_sizes ? "' is quantized and kept between steps"
+                              : "' is quantized, of parameters that are not gathered so"));
+  }
+}
+
 /// Checks the properties that each action shows by itself.
 void check_actions(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
@@ -224,7 +240,10 @@ class Run {
 
 void prove_ranks(const std::vector<const StepPlan*>& plans) {
   const RankClasses classes(plans);
-  for (int c = 0; c < classes.count(); ++c) check_actions(classes, c);
+  for (int c = 0; c < classes.count(); ++c) {
+    check_quantized(classes, c);
+    check_actions(classes, c);
+  }
   std::vector<Match> matches = find_matches(classes);
   // Differences between ranks' plans are reported first, as they say more than their consequences.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);

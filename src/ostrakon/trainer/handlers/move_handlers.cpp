@@ -7,6 +7,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/handlers/action_parts.hpp>
+#include <stdexcept>
 
 namespace ostrakon::train {
 
@@ -74,6 +75,8 @@ void MoveHandlers::gather_quantized(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const plan::StepPlan& plan = context_.plan();
   const ActionParts parts(buffers, context_);
+  if (!action.converts && action.buffer(Role::shard) >= 0)
+    throw std::logic_error("a gather of codes from another buffer, which nobody makes");
   const int flat = action.flats.first;
   const plan::Spans whole = parts.gathered(Role::parameters);
   const plan::Spans part = parts.gathered_parts(Role::parameters);

@@ -69,5 +69,18 @@ TEST(Lifetimes, OfABufferAreToldInWords) {
   EXPECT_THROW(find(planned, "nonsense"), Error);
 }
 
+TEST(Lifetimes, OfCodesNameTheKeysOfGathers) {
+  ModelDescription model = make_model(2);
+  model.element_bytes = 2;
+  model.units[1].quantized = {{true, 64, 512}};
+  const Planned planned = make(model, 4, make_policy(Sharding::full, 4));
+  const std::string text = lifetimes_text(planned.plan, planned.memory, planned.host_memory,
+                                          find(planned, "block.0 quantized"), 1);
+  expect_has(text,
+             "precision.gather, parallel.forward_prefetch, parallel.backward_prefetch, "
+             "parallel.in_flight_gathers\n");
+  EXPECT_FALSE(has(text, "precision.reduce")) << text;
+}
+
 }  // namespace
 }  // namespace ostrakon::tests::reports

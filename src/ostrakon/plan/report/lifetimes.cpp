@@ -26,6 +26,11 @@ constexpr std::array<const char*, categories> settings_of = {
     "parallel.in_flight_reductions, precision.reduce",
     ""};
 
+/// Such keys for buffers with codes of gathered parameters.
+constexpr const char* settings_of_codes =
+    "precision.gather, parallel.forward_prefetch, parallel.backward_prefetch, "
+    "parallel.in_flight_gathers";
+
 const Use* find_use(const Action& action, int buffer) {
   for (const Use& use : action.uses)
     if (use.buffer == buffer && use.role != Role::released) return &use;
@@ -84,7 +89,9 @@ std::string end_text(const StepPlan& plan, const Lifetime& life) {
 
 std::string lifetime_text(const StepPlan& plan, const Lifetime& life) {
   const Buffer& buffer = plan.buffers[life.buffer];
-  const char* const settings = settings_of.at(static_cast<std::size_t>(buffer.category));
+  const char* const settings = buffer.quantized
+                                   ? settings_of_codes
+                                   : settings_of.at(static_cast<std::size_t>(buffer.category));
   std::string text = print("%s  %s  %s, in %s memory at byte %s\n", buffer.name.c_str(),
                            format_bytes(buffer.bytes).c_str(), name(buffer.category),
                            name(buffer.space), format_count(life.offset).c_str());

@@ -191,6 +191,31 @@ TEST(Quantized, EveryPlanIsProven) {
   EXPECT_GT(kept, 0);
 }
 
+TEST(Quantized, LimitsInBytesCountCodes) {
+  ModelDescription model = quantized_model(1, 7);
+  model.units.front().parameter_elements = model.units.back().parameter_elements = 64;
+  Policy policy = full_policy(2);
+  const StepPlan plan = train_plan(model, 2, policy);
+  const FlatRange block = plan.units[1].flats;
+  policy.in_flight_gathers.bytes = 2 * plan.elements(block, {}) + plan.quantized_bytes(block, {});
+  expect_proven(train_plan(model, 2, policy));
+  --policy.in_flight_gathers.bytes;
+  expect_has(refusal([&] { train_plan(model, 2, policy); }), "parallel.in_flight_gathers = ");
+}
+
+TEST(Quantized, LevelsAreChosenByTheBytesThatAreSent) {
+  ModelDescription model = quantized_model(1, 7);
+  for (UnitDescription& unit : model.units) unit.parameter_elements = 64;
+  model.units[1].parameter_elements = 64 * 100;
+  model.units[1].quantized = {{true, 64, 64 * 99}};
+  Policy policy = full_policy(4);
+  policy.ranks_per_node = 2;
+  policy.hierarchical = {Hierarchical::by_size, 2 * 64 + 99 * (64 + 2)};
+  EXPECT_TRUE(make_grid(model, 4, policy).has_levels());
+  ++policy.hierarchical.bytes;
+  EXPECT_FALSE(make_grid(model, 4, policy).has_levels());
+}
+
 TEST(Quantized, PlansHaveAnotherHashForOtherWeights) {
   ModelDescription model = quantized_model(1, 7);
   const auto hash = [&] { return train_plan(model, 2, full_policy(2)).hash(); };

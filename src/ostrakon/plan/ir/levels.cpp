@@ -4,16 +4,23 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/ir/quantized_flat.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
 
 namespace ostrakon::plan {
 namespace {
 
-/// Gathered bytes of the largest unit.
+/// The bytes as which the largest unit is gathered, without padding.
 std::int64_t most_bytes(const ModelDescription& model) {
   std::int64_t most = 0;
-  for (const UnitDescription& unit : model.units) most = std::max(most, unit.parameter_elements);
-  return most * model.element_bytes;
+  for (const UnitDescription& unit : model.units) {
+    std::int64_t bytes = unit.parameter_elements * model.element_bytes;
+    for (const QuantizedWeights& weights : unit.quantized)
+      bytes -=
+          weights.elements * (model.element_bytes - 1) - weights.elements / QuantizedFlat::block;
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 /// Throws Error where a group of ranks spans nodes, has several ranks on a node, and still has one

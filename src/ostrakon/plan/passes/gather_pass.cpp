@@ -51,8 +51,10 @@ Reshard simplified(Reshard reshard, int shard, int parts) {
 GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   GatherRules rules;
   const StepPlan& plan = builder.plan();
-  rules.bytes = plan.elements(builder.state(u).flats, builder.state(u).layouts.gathered.divided) *
-                builder.model().element_bytes;
+  const FlatRange flats = builder.state(u).flats;
+  const Spans& gathered = builder.state(u).layouts.gathered.divided;
+  rules.bytes = plan.elements(flats, gathered) * builder.model().element_bytes;
+  if (plan.quantizes(flats)) rules.bytes += plan.quantized_bytes(flats, gathered);
   rules.reshard = policy.reshard_after_forward;
   rules.forward_prefetch = policy.forward_prefetch;
   rules.backward_prefetch = policy.backward_prefetch;

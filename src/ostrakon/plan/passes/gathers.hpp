@@ -19,7 +19,7 @@ struct Visit {
 
 /// The settings of a unit for GatherOrder.
 struct GatherRules {
-  std::int64_t bytes = 0;  ///< size of its gathered parameters
+  std::int64_t bytes = 0;  ///< size of its gathered parameters and of their codes
   Reshard reshard;
   Prefetch forward_prefetch, backward_prefetch;
   std::vector<int> forward_list, backward_list;  ///< indices of the units that Prefetch names

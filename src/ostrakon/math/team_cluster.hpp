@@ -21,8 +21,10 @@ constexpr int planned_teams_of_cluster(KernelForm form) {
 
 #if OSTRAKON_ON_DEVICE
 
-#if OSTRAKON_CUDA_TEAMS && !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75) && \
-    !defined(KOKKOS_ARCH_AMPERE) && !defined(KOKKOS_ARCH_ADA89)
+// Devices of 9.0 and later are those from 8.0 on, which have tiles of a warp, without Ampere and
+// Ada.
+#if OSTRAKON_CUDA_TEAMS && OSTRAKON_WARP_TILES && !defined(KOKKOS_ARCH_AMPERE) && \
+    !defined(KOKKOS_ARCH_ADA89)
 #define OSTRAKON_CUDA_CLUSTERS 1
 #else
 #define OSTRAKON_CUDA_CLUSTERS 0

@@ -49,7 +49,7 @@ constexpr std::int64_t rows_of_run = 16, memory_of_maxima = 8320;
 constexpr std::int64_t kept_of_column(std::int64_t rows, std::int64_t memory) {
   if (rows <= held_of_column) return 0;
   return std::min(items_for(rows - held_of_column, rows_of_run),
-                  (memory - memory_of_maxima) / (16 * rows_of_run)) *
+                  std::max<std::int64_t>(0, memory - memory_of_maxima) / (16 * rows_of_run)) *
          rows_of_run;
 }
 

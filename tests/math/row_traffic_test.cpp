@@ -228,12 +228,13 @@ TEST(RowTraffic, OtherKernelsReadAndWriteEachArrayOnce) {
 }
 
 // Shared memory of a team, without what sums need, and teams of a cluster, of compute capabilities
-// 7.5, 8.9, 8.0 and 9.0; words of Llama 2, GPT-2, Llama 3, Qwen 3, Llama 4 and Gemma 3.
+// 7.5, 8.9, 8.0, 12.0 and 9.0; words of Llama 2, GPT-2, Llama 3, Qwen 3, Llama 4 and Gemma 3.
 struct Chip {
   std::int64_t memory;
   int teams;
 };
-constexpr Chip chips[] = {{63 << 10, 1}, {98 << 10, 1}, {162 << 10, 1}, {226 << 10, 4}};
+constexpr Chip chips[] = {
+    {63 << 10, 1}, {98 << 10, 1}, {162 << 10, 1}, {98 << 10, 4}, {226 << 10, 4}};
 constexpr std::int64_t vocabularies[] = {32000, 50257, 128256, 151936, 202048, 262144};
 
 TEST(RowTraffic, LogitsThatDoNotStayOnChipAreReadTwice) {

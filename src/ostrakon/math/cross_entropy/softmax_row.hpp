@@ -39,8 +39,8 @@ constexpr std::int64_t logits_in_memory(std::int64_t words, std::int64_t memory)
 
 /// How the teams of a cluster share a row of logits.
 struct LogitParts {
-  int teams;               ///< as few as keep all of the row, or as there may be
-  std::int64_t words;      ///< of a part, those of the last one may be less
+  int teams;               ///< the fewest that keep the whole row; if none do, the most
+  std::int64_t words;      ///< logits of a part; the last part may have less
   std::int64_t in_memory;  ///< logits of a part that stay in shared memory
 
   /// Returns how many words of a row do not stay.

@@ -50,13 +50,15 @@ struct ColumnsOfTeam {
   using Largest = typename ColumnRun<T>::Largest;
 
   const BlockTeam& team;
-  View<const T**> x;           ///< rows of the piece, columns of the team
-  View<std::uint8_t**> codes;  ///< rows of the piece's columns
-  View<float*> scales;
-  int groups, lanes, end_of_kept;  ///< vectors of columns; of each, runs held, held or kept
-  std::uint32_t* kept;             ///< [row of a run][run][group][word], in shared memory
-  std::uint32_t* largest;          ///< [lane][group][word of Maxima], in shared memory
-  float* inverse;                  ///< of each column's scale, in shared memory
+  View<const T**> x;           ///< (rows of the piece, columns of the team)
+  View<std::uint8_t**> codes;  ///< (columns of the team, rows of the piece, padded to runs)
+  View<float*> scales;         ///< (columns of the team)
+  int groups;                  ///< how many vectors of columns the team has
+  int lanes;                   ///< the runs of a vector before this one are in registers
+  int end_of_kept;             ///< those from `lanes` to this one are in shared memory
+  std::uint32_t* kept;         ///< [row of a run][run][group][word], in shared memory
+  std::uint32_t* largest;      ///< [lane][group][word of Maxima], in shared memory
+  float* inverse;              ///< of each column's scale, in shared memory
 
   /// body(lane, group, held run) for the items of the calling thread.
   template <class Body>
@@ -186,7 +188,9 @@ struct ColumnsOfTeam {
     team.barrier();
     for_each(held, [&](int lane, int group, [[maybe_unused]] const ColumnRun<T>& own) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-      // Rounding by bits takes the registers; products in 8 bits are refused there.
+      // Devices without an instruction that rounds to 8 bits need many registers to do so, so rows
+      // are read again in place of those that are held. It only has to compile: products in 8 bits
+      // are refused there.
       store_rows(lane, group);
 #else
       store(lane, group, own);

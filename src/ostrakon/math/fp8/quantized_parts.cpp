@@ -59,7 +59,8 @@ KOKKOS_INLINE_FUNCTION void quantize_block(const float* x, std::uint8_t* codes,
 
 KOKKOS_INLINE_FUNCTION void dequantize_block(const std::uint8_t* codes, std::uint8_t scale,
                                              bf16* y) {
-  // The largest exponent stands for NaN, which codes of such a block are, too.
+  // The exponent 255, NaN in e8m0, makes an infinity here. All codes of such a block are NaN, and
+  // so are the products.
   const float shared = half_bits::to_float(static_cast<std::uint32_t>(scale) << 23);
   for (int i = 0; i < block; ++i) y[i] = bf16(float_of_fp8(Fp8Format::e4m3, codes[i]) * shared);
 }

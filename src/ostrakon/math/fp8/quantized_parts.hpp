@@ -19,7 +19,7 @@ void quantize_part(const ExecutorFor<Space>& where, const plan::QuantizedFlat& f
                    std::int64_t part, View<const float*, Space> x, View<std::uint8_t*, Space> to);
 
 /// y = the parts from number `first` on, as quantize_part() made them. `x`: (parts * part_bytes),
-/// y: (parts * part_elements). It is exact.
+/// y: (parts * part_elements). It is exact down to 2^-133, the smallest number of bf16.
 template <class Space>
 void dequantize_parts(const ExecutorFor<Space>& where, const plan::QuantizedFlat& flat,
                       std::int64_t first, View<const std::uint8_t*, Space> x, View<bf16*, Space> y);

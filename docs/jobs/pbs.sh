@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # PBS: a run of any length in jobs of four hours.
 #
-#     qsub -v deck=my.yaml,output=output/mine pbs.sh      # a copy of this file, in the folder of your run
+#     qsub -v deck=my.yaml,output=output/mine pbs.sh   # a copy of this file, in your run's folder
 #
-# output: output.directory of the deck. Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
-# ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
+# output: where the run writes, in place of the deck's output.directory; relative to the folder in
+# which qsub is called. Edit the numbers of nodes and ranks, the time, PATH and environment modules.
+# The number of ranks, here 64, must divide training.global_batch_size / training.micro_batch_size
+# of the deck.
 # Each job submits the next until the run is done; where compute nodes can't submit, see
 # docs/jobs.md.
 
@@ -20,13 +22,14 @@
 set -u
 
 deck=${deck:?give the deck: qsub -v deck=my.yaml,output=output/mine pbs.sh}
-output=${output:-output}    # output.directory of the deck
+output=${output:?give the folder of the run: qsub -v deck=my.yaml,output=output/mine pbs.sh}
 restarts=${restarts:-0}
 most_restarts=100
 
 # PBS starts a copy of this file, in the home folder. Edit where the file has another name.
 cd "$PBS_O_WORKDIR" || exit
 script=pbs.sh
+case $output in /*) ;; *) output=$PWD/$output ;; esac
 
 # module load ...
 # export PATH=$HOME/ostrakon/bin:$PATH    # where Ostrakon is installed
@@ -37,8 +40,11 @@ trap : USR1 USR2
 
 # PBS sends no signal in time, so the run watches the clock: five minutes less than the walltime
 # above, for what comes before and after it.
-started=$(mktemp)
-mpiexec ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 &
+mkdir -p "$output" || exit
+started=$output/job_started    # in the file system of flight records, as their times are compared
+touch "$started"
+mpiexec ostrakon-train "$deck" --resume auto --set output.directory="$output" \
+  --set runtime.wall_time=03:55:00 &
 launcher=$!
 
 # Where a host is gone, Open MPI's mpiexec waits for it although the watchdog has ended all ranks:

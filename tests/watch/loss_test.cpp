@@ -34,6 +34,17 @@ TEST(LossMeter, TellsAShareThatIsNoChanceAndForgetsIt) {
   EXPECT_EQ(meter.share(), 0.0);
 }
 
+TEST(LossMeter, DoesNotCountWhatGotLostWhileConnecting) {
+  LossMeter meter;
+  Packets packets{2, 4};
+  double now = 100.0;
+  send(meter, packets, now, 30.0, 0);
+  EXPECT_EQ(meter.share(), 0.0);
+  EXPECT_FALSE(meter.has_effect(now));
+  send(meter, packets, now, 20.0, 4);
+  EXPECT_GT(meter.share(), 0.0);
+}
+
 TEST(LossMeter, BeginsAnewWithAnotherConnection) {
   LossMeter meter;
   meter.take({1000, 400}, 100.0);

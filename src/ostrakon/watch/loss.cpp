@@ -12,7 +12,9 @@ constexpr double least_share = 0.05;
 
 void LossMeter::take(const Packets& packets, double now) {
   // Another connection counts from 0 again.
-  if (packets.sent < last_.sent || packets.again < last_.again) before_ = between_ = packets;
+  if (!has_begun_ || packets.sent < last_.sent || packets.again < last_.again)
+    before_ = between_ = packets;
+  has_begun_ = true;
   last_ = packets;
   if (share() > 0.0) lossy_at_ = now;
   if (now - between_at_ < window_seconds) return;

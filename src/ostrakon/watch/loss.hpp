@@ -14,7 +14,8 @@ struct Packets {
 /// Which share of the packets of one end was sent again lately.
 class LossMeter {
  public:
-  /// Takes the counts as they were at `now`, in seconds.
+  /// Takes the counts as they were at `now`, in seconds. What was sent again before the first ones
+  /// were taken does not count: ranks that all connect at once lose packets by that alone.
   void take(const Packets& packets, double now);
   /// The share over the last 10 to 20 seconds; 0 where it is so small that it may be chance.
   double share() const;
@@ -24,6 +25,7 @@ class LossMeter {
 
  private:
   Packets before_, between_, last_;
+  bool has_begun_ = false;  // some counts were taken
   double between_at_ = 0.0, lossy_at_ = -1e9;
 };
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/watch/progress.hpp>
 #include <string>
+#include <thread>
 
 namespace ostrakon::watch {
 namespace {
@@ -178,6 +180,19 @@ TEST(Progress, TellsForWhomItWaits) {
   EXPECT_EQ(record.first, 4);
   EXPECT_EQ(record.members, 4);
   EXPECT_EQ(record.stride, 1);
+}
+
+TEST(Progress, NoticesAnOccupationOnceItKnowsHowLongThatTakes) {
+  const plan::StepPlan plan = plan_of({action_of(Kind::forward)});
+  Progress progress(0);
+  const Doing between_steps(Occupation::between_steps);
+  EXPECT_EQ(progress.record(seconds_now()).notice, 30.0F);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  progress.begin_run(plan, false);
+  progress.end_run();
+  const float notice = progress.record(seconds_now()).notice;
+  EXPECT_GE(notice, 5.0F);
+  EXPECT_NE(notice, 30.0F);
 }
 
 TEST(Progress, OutsideOfPlansTellsTheOccupationAndTheCall) {

@@ -18,7 +18,7 @@ constexpr double factor = 10.0;       // of measured times
 constexpr float most_recent = 60.0F;  // longer times count as this one
 constexpr float forgetting = 0.95F;   // of the longest recent time, with each run
 constexpr double silence_seconds = 6.0;
-constexpr double notice_seconds = 5.0, notice_factor = 3.0;
+constexpr double notice_seconds = 5.0, first_notice_seconds = 30.0, notice_factor = 3.0;
 
 std::atomic<Progress*> current_progress{nullptr};
 thread_local bool drives_the_run = false;
@@ -72,7 +72,9 @@ double Limits::of(Occupation occupation, double longest, double allowance) const
 
 double Limits::of_silence() const { return seconds_ > 0.0 ? seconds_ : silence_seconds; }
 
-double Limits::of_notice(double usual) { return std::max(notice_seconds, notice_factor * usual); }
+double Limits::of_notice(double usual) {
+  return usual > 0.0 ? std::max(notice_seconds, notice_factor * usual) : first_notice_seconds;
+}
 
 Progress* progress() { return current_progress.load(relaxed); }
 
@@ -91,7 +93,14 @@ double Progress::seconds_since(double then, double now) const {
   return std::max(0.0, now - std::max(then, resumed_.load(relaxed)));
 }
 
+void Progress::learn(const State& state, double now) {
+  std::atomic<double>& longest = longest_[static_cast<std::size_t>(state.occupation.load(relaxed))];
+  const double seconds = seconds_since(state.since.load(relaxed), now);
+  longest.store(std::max(seconds, longest.load(relaxed)), relaxed);
+}
+
 void Progress::begin_run(const plan::StepPlan& plan, bool on_device) {
+  learn(driver_, seconds_now());
   const std::lock_guard<std::mutex> lock(mutex_);
   Known& known = known_.at(static_cast<std::size_t>(plan.purpose));
   if (known.plan != &plan) {
@@ -317,7 +326,9 @@ Doing::Doing(Occupation occupation, double allowance) : progress_(progress()) {
   Progress::State& state = progress_->state_of_this_thread();
   before_ = state.occupation.load(relaxed);
   allowance_before_ = state.allowance.load(relaxed);
-  state.since.store(seconds_now(), relaxed);
+  const double now = seconds_now();
+  progress_->learn(state, now);
+  state.since.store(now, relaxed);
   state.allowance.store(allowance, relaxed);
   state.occupation.store(occupation, relaxed);
 }
@@ -326,10 +337,7 @@ Doing::~Doing() {
   if (progress_ == nullptr) return;
   Progress::State& state = progress_->state_of_this_thread();
   const double now = seconds_now();
-  std::atomic<double>& longest =
-      progress_->longest_[static_cast<std::size_t>(state.occupation.load(relaxed))];
-  const double seconds = progress_->seconds_since(state.since.load(relaxed), now);
-  longest.store(std::max(seconds, longest.load(relaxed)), relaxed);
+  progress_->learn(state, now);
   state.occupation.store(before_, relaxed);
   state.allowance.store(allowance_before_, relaxed);
   state.since.store(now, relaxed);
@@ -342,6 +350,7 @@ Communicating::Communicating(const char* call) {
   Progress* const found = progress();
   if (found == nullptr || !drives_the_run) return;
   progress_ = found;
+  found->learn(found->driver_, begin_);
   found->call_since_.store(begin_, relaxed);
   found->call_.store(call, relaxed);
 }

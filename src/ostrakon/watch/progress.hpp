@@ -31,7 +31,8 @@ class Limits {
   /// How long a rank may be silent.
   double of_silence() const;
 
-  /// After how many seconds what usually takes `usual` seconds at most is worth a notice.
+  /// After how many seconds what usually takes `usual` seconds at most, or 0 where that is not
+  /// known yet, is worth a notice.
   static double of_notice(double usual);
 
  private:
@@ -124,6 +125,8 @@ class Progress {
 
   double seconds_since(double then, double now) const;
   State& state_of_this_thread();
+  /// Learns how long a thread has been occupied without a break by `now`.
+  void learn(const State& state, double now);
   void describe_action(Record& record, double now) const;
   void describe_waits(Record& record, const plan::StepPlan& plan, const plan::Action& action,
                       bool has_begun) const;

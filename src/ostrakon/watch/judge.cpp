@@ -5,14 +5,20 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace ostrakon::watch {
 namespace {
 
 constexpr float patience_with_loss = 10.0F, least_wait_with_loss = 150.0F;
+constexpr std::size_t most_culprits = 16;  // ranks that are late which are told one by one
+
+using Kind = Finding::Kind;
 
 std::string shown_seconds(double seconds) {
   char text[32];
@@ -50,20 +56,24 @@ class Judge {
     of_plan_.resize(members.size());
     for (std::size_t r = 0; r < members.size(); ++r)
       of_plan_.at(static_cast<std::size_t>(members[r].rank_in_plans)) = static_cast<int>(r);
+    for (int r = 0; r < count(); ++r)
+      if (at(r).link == Member::Link::open && waits(r)) waiting_.push_back(r);
   }
 
-  std::optional<Finding> run() const {
-    if (auto found = lost()) return found;
-    if (auto found = silent()) return found;
-    if (auto found = late()) return found;
-    return late_in_background();
+  std::vector<Finding> run() const {
+    if (auto found = lost()) return {*found};
+    if (auto found = silent()) return {*found};
+    std::vector<Finding> all = late();
+    if (auto found = late_in_background()) all.push_back(*found);
+    return all;
   }
 
-  std::optional<Finding> slow() {
+  std::vector<Finding> slow() {
     is_notice_ = true;
-    if (auto found = lossy()) return found;
-    if (auto found = late()) return found;
-    return late_in_background();
+    std::vector<Finding> all = late();
+    if (auto found = lossy()) all.insert(all.begin(), *found);
+    if (auto found = late_in_background()) all.push_back(*found);
+    return all;
   }
 
  private:
@@ -75,8 +85,8 @@ class Judge {
   /// "; 511 ranks wait", or nothing.
   std::string waiting(const std::set<int>& but) const {
     int waiting = 0;
-    for (int r = 0; r < count(); ++r)
-      if (but.count(r) == 0 && at(r).link == Member::Link::open && waits(r)) ++waiting;
+    for (const int r : waiting_)
+      if (but.count(r) == 0) ++waiting;
     if (waiting == 0) return "";
     return text("; ", waiting, waiting == 1 ? " rank waits" : " ranks wait");
   }
@@ -118,7 +128,7 @@ class Judge {
       most = std::max(most, at(r).loss);
     }
     if (all.empty()) return std::nullopt;
-    return Finding{*all.begin(),
+    return Finding{Kind::loss, *all.begin(), *all.begin(),
                    text("packets between ", named(0), " and ", named(*all.begin()), and_more(all),
                         " get lost: up to ", std::lround(100.0 * most),
                         " % were sent again in the last 20 s; the job goes on, slower")};
@@ -135,7 +145,7 @@ class Judge {
     }
     if (first < 0 || job_ends) return std::nullopt;
     return Finding{
-        first,
+        Kind::lost, first, first,
         text(named(first), "'s process has ended without a word: it was killed, or crashed; ",
              last_seen(first)),
         true};
@@ -156,7 +166,7 @@ class Judge {
             ? "its host answers, so the process is stopped (SIGSTOP, a debugger, a full memory)"
             : "its host does not answer: that is down, or the link to it is cut";
     return Finding{
-        first,
+        Kind::silent, first, first,
         text(named(first), and_more(all), " not heard of for ", shown_seconds(at(first).silent),
              ": ", why, "; ", last_seen(first), waiting(all)),
         true};
@@ -164,37 +174,79 @@ class Judge {
 
   // ---- ranks that are late
 
-  std::optional<Finding> late() const {
+  /// What is found by following who waits for whom.
+  struct Traces {
+    std::map<int, std::vector<int>> culprits;  // that are late, each with the first chain to it
+    /// By kind and lowest rank, each with the seconds of the rank from which it was first found.
+    std::map<std::pair<Kind, int>, std::pair<float, Finding>> others;
+  };
+
+  std::vector<Finding> late() const {
     std::vector<int> all;
     for (int r = 0; r < count(); ++r)
       if (at(r).link == Member::Link::open && is_late(r)) all.push_back(r);
     std::stable_sort(all.begin(), all.end(),
                      [&](int a, int b) { return record(a).seconds > record(b).seconds; });
+    Traces traces;
+    std::set<Awaited> followed;
     for (const int r : all)
-      if (auto found = follow(r)) return found;
-    return std::nullopt;
+      if (!waits(r) || followed.insert(awaited(r)).second) follow(r, traces);
+
+    // The lowest of many culprits are taken, not the latest, so that they are the same each time.
+    std::vector<std::pair<float, Finding>> found;
+    for (const auto& [culprit, chain] : traces.culprits) {
+      if (found.size() == most_culprits) break;
+      if (auto one = of_culprit(chain)) found.emplace_back(record(chain[0]).seconds, *one);
+    }
+    for (const auto& [key, other] : traces.others) found.push_back(other);
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<Finding> findings;
+    for (auto& [seconds, one] : found) findings.push_back(std::move(one));
+    return findings;
+  }
+
+  /// What ranks wait for: those that are equal in this wait for the same ranks.
+  using Awaited = std::tuple<Wait, bool, std::int64_t, plan::Stream, std::array<std::int32_t, 6>>;
+  Awaited awaited(int rank) const {
+    const Record& its = record(rank);
+    return {its.wait,
+            its.in_run,
+            its.runs,
+            its.stream,
+            {its.first, its.members, its.stride, its.peer, its.action, its.global_sums}};
   }
 
   std::optional<Finding> late_in_background() const {
     for (int r = 0; r < count(); ++r)
       if (at(r).link == Member::Link::open && is_late_in_background(r))
         return Finding{
-            r, text(named(r), " is ", traits(record(r).background).name, " for ",
-                    shown_seconds(record(r).background_seconds), ", while training goes on")};
+            Kind::background, r, r,
+            text(named(r), " is ", traits(record(r).background).name, " for ",
+                 shown_seconds(record(r).background_seconds), ", while training goes on")};
     return std::nullopt;
   }
 
   /// Follows who waits for whom from a rank that is late.
-  std::optional<Finding> follow(int from) const {
+  void follow(int from, Traces& traces) const {
     std::vector<int> chain = {from};
     for (;;) {
       const int last = chain.back();
-      if (!waits(last)) return of_culprit(chain);
+      if (!waits(last)) {
+        if (is_late(last)) traces.culprits.emplace(last, chain);
+        return;
+      }
       const std::vector<int> next = awaited_by(last);
-      if (next.empty()) return all_have_come(last);
-      const int chosen = choose(next);
-      if (std::find(chain.begin(), chain.end(), chosen) != chain.end())
-        return in_a_circle(chain, chosen);
+      const int chosen = next.empty() ? -1 : choose(next);
+      const bool is_circle = std::find(chain.begin(), chain.end(), chosen) != chain.end();
+      if (next.empty() || is_circle) {
+        const std::optional<Finding> found =
+            is_circle ? in_a_circle(chain, chosen) : all_have_come(last);
+        if (found)
+          traces.others.emplace(std::pair(found->kind, found->lowest),
+                                std::pair(record(from).seconds, *found));
+        return;
+      }
       chain.push_back(chosen);
     }
   }
@@ -211,23 +263,23 @@ class Judge {
 
   std::optional<Finding> of_culprit(const std::vector<int>& chain) const {
     const int culprit = chain.back();
-    if (!is_late(culprit)) return std::nullopt;
     const int waiter = chain.size() > 1 ? chain[chain.size() - 2] : waiter_for(culprit);
+    if (is_notice_ && waiter < 0) return std::nullopt;  // it holds up nobody
     std::string begin = named(culprit);
     if (waiter >= 0)
       begin += text(record(waiter).wait == Wait::peer ? " is waited for in " : " has not begun ",
                     place_of(record(waiter)));
-    return Finding{culprit, text(begin, ": it is ", doing(record(culprit)), waiting({culprit}))};
+    return Finding{Kind::late, culprit, culprit,
+                   text(begin, ": it is ", doing(record(culprit)), waiting({culprit}))};
   }
 
   /// The rank that waits longest for `rank` itself; -1: none does.
   int waiter_for(int rank) const {
     int longest = -1;
-    for (int r = 0; r < count(); ++r) {
-      if (r == rank || !waits(r) || at(r).link != Member::Link::open) continue;
+    for (const int r : waiting_) {
+      if (r == rank) continue;
       if (longest >= 0 && record(r).seconds <= record(longest).seconds) continue;
-      const std::vector<int> awaited = awaited_by(r);
-      if (std::find(awaited.begin(), awaited.end(), rank) != awaited.end()) longest = r;
+      if (has_in_wait(r, rank) && is_awaited(record(r), record(rank))) longest = r;
     }
     return longest;
   }
@@ -246,14 +298,21 @@ class Judge {
     }
     if (culprits.size() == 1) {
       const auto [waiter, culprit] = culprits[0];
-      return Finding{culprit, text(named(culprit), " has not begun ", place_of(record(waiter)),
-                                   ": it is ", doing(record(culprit)),
-                                   ", which comes after that in the plan: its actions are in "
-                                   "another order",
-                                   waiting({culprit}))};
+      std::set<int> disordered = {culprit};
+      for (const int r : awaited_by(waiter))
+        if (is_out_of_order(waiter, r)) disordered.insert(r);
+      return Finding{
+          Kind::disorder, culprit, culprit,
+          text(named(culprit), and_more(disordered),
+               disordered.size() == 1 ? " has not begun " : " have not begun ",
+               place_of(record(waiter)), disordered.size() == 1 ? ": it is " : ": the first is ",
+               doing(record(culprit)),
+               ", which comes after that in the plan: its actions are in another order",
+               waiting(disordered))};
     }
     return Finding{
-        -1, text(circle.size(), " ranks wait for each other in a circle: ", all, waiting(circle))};
+        Kind::circle, -1, *circle.begin(),
+        text(circle.size(), " ranks wait for each other in a circle: ", all, waiting(circle))};
   }
 
   /// Whether a rank that another waits for in a collective is in a later action of their plan.
@@ -277,18 +336,22 @@ class Judge {
     }
     const std::string place = place_of(its);
     const std::string time = shown_seconds(its.seconds);
+    const int lowest = *std::min_element(all.begin(), all.end());
     if (beside >= 0)
-      return Finding{-1, text(named(beside), " has gone on and is ", doing(record(beside)),
-                              ", while ", named(rank), " is in ", place, " for ", time,
-                              ": a collective was left out on a rank, or data were lost")};
+      return Finding{Kind::gone_on, -1, lowest,
+                     text(named(beside), " has gone on and is ", doing(record(beside)), ", while ",
+                          named(rank), " is in ", place, " for ", time,
+                          ": a collective was left out on a rank, or data were lost")};
     if (its.wait == Wait::device)
-      return Finding{-1, text("all ", all.size(), " ranks wait for their devices for ", time,
-                              " in step ", its.step,
-                              ": the devices wait for each other, or one "
-                              "hangs")};
-    return Finding{-1, text("all ", all.size(), " ranks of ", place,
-                            " have begun it, and none has ended it for ", time,
-                            ": look at the network between them")};
+      return Finding{Kind::device, -1, lowest,
+                     text("all ", all.size(), " ranks wait for their devices for ", time,
+                          " in step ", its.step,
+                          ": the devices wait for each other, or one "
+                          "hangs")};
+    return Finding{
+        Kind::network, -1, lowest,
+        text("all ", all.size(), " ranks of ", place, " have begun it, and none has ended it for ",
+             time, ": look at the network between them")};
   }
 
   // ---- who waits for whom
@@ -306,6 +369,16 @@ class Judge {
         if (at(r).link != Member::Link::left) all.push_back(r);
     }
     return all;
+  }
+
+  /// Whether `other` is one of members_of_wait(rank).
+  bool has_in_wait(int rank, int other) const {
+    const Record& its = record(rank);
+    const int number = at(other).rank_in_plans;
+    if (its.wait == Wait::peer) return number == its.peer;
+    if (its.wait != Wait::span) return at(other).link != Member::Link::left;
+    const int after = number - its.first;
+    return after >= 0 && after % its.stride == 0 && after / its.stride < its.members;
   }
 
   /// The ranks that a rank waits for; empty where all have begun what it is in.
@@ -343,26 +416,17 @@ class Judge {
   const double silence_;
   bool has_losses_ = false;  // between any hosts
   bool is_notice_ = false;
+  std::vector<int> waiting_;  // ranks that wait for others
   std::vector<int> of_plan_;  // ranks of the world by their numbers in plans
 };
 
 }  // namespace
 
-bool Confirmation::is_confirmed(const std::optional<Finding>& found,
-                                const std::vector<Member>& members, std::int32_t round) {
-  if (!found) first_round_ = -1;
-  if (!found || found->is_sure) return found.has_value();
-  if (first_round_ < 0) first_round_ = round;
-  return std::all_of(members.begin(), members.end(), [&](const Member& member) {
-    return member.link != Member::Link::open || member.record.round > first_round_;
-  });
-}
-
-std::optional<Finding> judge(const std::vector<Member>& members, double silence) {
+std::vector<Finding> judge(const std::vector<Member>& members, double silence) {
   return Judge(members, silence).run();
 }
 
-std::optional<Finding> find_slow(const std::vector<Member>& members) {
+std::vector<Finding> find_slow(const std::vector<Member>& members) {
   return Judge(members, 0.0).slow();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <ostrakon/watch/record.hpp>
 #include <string>
 #include <vector>
@@ -27,27 +26,30 @@ struct Member {
 
 /// What is wrong with a job.
 struct Finding {
-  int rank = -1;     ///< whose fault it is; -1: not of one rank
+  enum class Kind {
+    lost,        ///< a process has ended
+    silent,      ///< a rank says nothing
+    late,        ///< a rank takes longer than it may
+    background,  ///< the same, while training goes on
+    circle,      ///< ranks wait for each other
+    disorder,    ///< a rank has actions in another order
+    gone_on,     ///< a rank is not where others are
+    device,      ///< all wait for their devices
+    network,     ///< all have begun a collective that does not end
+    loss         ///< packets get lost
+  };
+  Kind kind;
+  int rank;          ///< whose fault it is; -1: not of one rank
+  int lowest;        ///< that rank, or the lowest of those that it is about
   std::string text;  ///< one line for people
   /// Whether it follows from what one rank told, or did not. Else it compares ranks, whose records
   /// are of different times, so that one may have gone on that others still seem to wait for.
   bool is_sure = false;
 };
 
-/// Finds what holds in records that all ranks made after it was first found.
-class Confirmation {
- public:
-  /// Whether a finding of this round, or none, is confirmed; `members`: those it is about.
-  bool is_confirmed(const std::optional<Finding>& found, const std::vector<Member>& members,
-                    std::int32_t round);
-
- private:
-  std::int32_t first_round_ = -1;  // in which something was found that was found ever since
-};
-
-/// Finds out, from one record of each rank of the world, whether a rank has taken longer than it
-/// may, and for whom all wait. `silence`: the seconds after which a rank without a record is
-/// missed.
+/// Finds out, from one record of each rank of the world, whether ranks have taken longer than they
+/// may, and for whom all wait: what matters most comes first, and nothing twice. `silence`: the
+/// seconds after which a rank without a record is missed.
 ///
 /// A rank in a collective waits for those members of its span that have not begun it; ranks of a
 /// stage run one plan, so that indices of actions tell. One that sends or receives waits for its
@@ -56,10 +58,10 @@ class Confirmation {
 ///
 /// Where packets get lost, silence may take ten times as long, and so may waiting for others, which
 /// may take 150 s then in any case.
-std::optional<Finding> judge(const std::vector<Member>& members, double silence);
+std::vector<Finding> judge(const std::vector<Member>& members, double silence);
 
 /// Finds what only slows the job down, or is not known to be more yet: packets that get lost, and
-/// a rank that takes much longer than usual, found as above.
-std::optional<Finding> find_slow(const std::vector<Member>& members);
+/// ranks that take much longer than usual while others wait for them, found as above.
+std::vector<Finding> find_slow(const std::vector<Member>& members);
 
 }  // namespace ostrakon::watch

@@ -13,6 +13,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/watch/channel.hpp>
+#include <ostrakon/watch/confirmation.hpp>
 #include <ostrakon/watch/contact.hpp>
 #include <ostrakon/watch/flight.hpp>
 #include <ostrakon/watch/judge.hpp>
@@ -25,16 +26,14 @@
 namespace ostrakon::watch {
 namespace {
 
-constexpr double beat = 0.5;              // seconds between two records
-constexpr double most_late = 2.5;         // of a beat, behind which the process did not run
-constexpr double patience = 2.0;          // how much later than rank 0 others miss it
-constexpr double start_seconds = 20.0;    // for connections at the start
-constexpr double answer_seconds = 1.5;    // for ranks that may tell in place of rank 0
-constexpr double writing_seconds = 3.0;   // for flight records
-constexpr int most_candidates = 32;       // ranks of few numbers that are asked
-constexpr double between_notices = 10.0;  // between two notices, and ...
-constexpr double between_repeats = 60.0;  // ... about one rank
-constexpr double loss_factor = 10.0;      // for silence where packets get lost
+constexpr double beat = 0.5;             // seconds between two records
+constexpr double most_late = 2.5;        // of a beat, behind which the process did not run
+constexpr double patience = 2.0;         // how much later than rank 0 others miss it
+constexpr double start_seconds = 20.0;   // for connections at the start
+constexpr double answer_seconds = 1.5;   // for ranks that may tell in place of rank 0
+constexpr double writing_seconds = 3.0;  // for flight records
+constexpr int most_candidates = 32;      // ranks of few numbers that are asked
+constexpr double loss_factor = 10.0;     // for silence where packets get lost
 
 std::string shown_time(double seconds) {
   return text(std::lround(seconds), std::lround(seconds) == 1 ? " second" : " seconds");
@@ -320,24 +319,22 @@ class Watchdog::Implementation {
       member(r).loss = loss(r);
       member(r).has_losses = has_losses(r, now);
     }
-    const std::optional<Finding> found = judge(members_, setup_.progress->limits().of_silence());
-    if (!alarm_.is_confirmed(found, members_, round_)) return give_notice(now);
-    say(found->text);
+    const std::vector<Finding> found = alarms_.confirmed(
+        judge(members_, setup_.progress->limits().of_silence()), members_, round_);
+    if (found.empty()) return give_notice(now);
+    const std::string& why = found[0].text;
+    say(why);
     Frame alarm = frame(Frame::Kind::alarm);
-    alarm.set_text(found->text);
+    alarm.set_text(why);
     tell_all(alarm);
-    end_job(found->text);
+    end_job(why);
   }
 
   /// Says what slows the job down, not too often.
   void give_notice(double now) {
-    const std::optional<Finding> found = find_slow(members_);
-    if (!notice_.is_confirmed(found, members_, round_) || now - noticed_at_ < between_notices ||
-        (found->rank == noticed_ && now - noticed_at_ < between_repeats))
-      return;
-    write_to_standard_error(text("watchdog notice: ", found->text, "\n"));
-    noticed_ = found->rank;
-    noticed_at_ = now;
+    const std::vector<Finding> found = slow_.confirmed(find_slow(members_), members_, round_);
+    if (const std::optional<Finding> next = notices_.next(found, now))
+      write_to_standard_error(text("watchdog notice: ", next->text, "\n"));
   }
 
   void say(const std::string& what) const {
@@ -411,14 +408,14 @@ class Watchdog::Implementation {
         std::any_of(connections_.begin(), connections_.end(),
                     [&](const Connection& one) { return one.rank > 0 && one.rank < setup_.rank; });
     if (now < teller_by_ && may_answer) return;
-    const std::optional<Finding> found = judge_root();
-    const std::string why = found ? found->text : "rank 0 is lost";
+    const std::vector<Finding> found = judge_root();
+    const std::string why = found.empty() ? "rank 0 is lost" : found[0].text;
     say(why);
     end_job(why);
   }
 
   /// What this rank knows of rank 0 alone.
-  std::optional<Finding> judge_root() const {
+  std::vector<Finding> judge_root() const {
     std::vector<Member> known = members_;
     for (std::size_t r = 1; r < known.size(); ++r) {
       known[r].silent = 0.0;
@@ -458,9 +455,8 @@ class Watchdog::Implementation {
   double missed_ = -patience;  // when this process ran again after a long stop
   std::vector<std::pair<LossMeter, LossMeter>> losses_;  // to each rank, and from it
   std::int32_t round_ = 0;                               // of records, counted by rank 0
-  Confirmation alarm_, notice_;
-  int noticed_ = -2;  // rank of the last notice; -1: no rank's
-  double noticed_at_ = -between_repeats;
+  Confirmation alarms_, slow_;
+  Notices notices_;
   double teller_by_ = 0.0;  // where rank 0 is lost: when this rank tells; 0: it is not
   std::set<int> answered_;  // ranks that may tell in place of rank 0
   std::thread thread_;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/watch/wording.hpp>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -19,35 +19,6 @@ constexpr float patience_with_loss = 10.0F, least_wait_with_loss = 150.0F;
 constexpr std::size_t most_culprits = 16;  // ranks that are late which are told one by one
 
 using Kind = Finding::Kind;
-
-std::string shown_seconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", seconds);
-  return text;
-}
-
-/// What a rank is in: "gather(block.0) of step 5", "MPI_Barrier, saving a checkpoint".
-std::string place_of(const Record& record) {
-  if (!record.in_run) {
-    const char* const occupation = traits(record.occupation).name;
-    if (record.call[0] == '\0') return occupation;
-    return text(record.call, ", ", occupation, " after step ", record.step);
-  }
-  const bool trains = plan::trains(record.purpose);
-  return text(record.what[0] == '\0' ? "its plan" : record.what, " of ",
-              trains ? text("step ", record.step)
-                     : text(plan::name(record.purpose), " after step ", record.step));
-}
-
-/// What a rank is doing: "reading data in load(micro-batch 1) of step 5 for 31.0 s".
-std::string doing(const Record& record) {
-  const std::string time = text(" for ", shown_seconds(record.seconds));
-  const std::string place = place_of(record);
-  if (record.reads_data) return text("reading data in ", place, time);
-  if (!record.in_run && record.call[0] == '\0')
-    return text(place, record.step > 0 ? text(" after step ", record.step) : "", time);
-  return text("in ", place, time);
-}
 
 class Judge {
  public:

@@ -59,7 +59,7 @@ key model.bias: perhaps | model.bias = "perhaps" .. expected true or false
 key output.directory: 5 | output.directory = 5 .. quotes
 key model.activation: silu | model.activation = "silu" .. expected gelu, gelu_exact, relu, 
 key precision.parameters: bf16 | precision.parameters = "bf16" .. the only value that this version accepts
-key precision.gather: float16 | precision.gather = "float16": expected fp32, bf16 or fp16
+key precision.gather: float16 | precision.gather = "float16": expected fp32, bf16, fp16 or fp8
 key optimizer.name: adagrad | optimizer.name = "adagrad": expected adamw, sgd, lion or muon
 key memory.activation_checkpointing: yes
     | memory.activation_checkpointing = true: expected none, full, every N

@@ -155,14 +155,16 @@ void require_within_limit(const Shown& shown, std::vector<Arenas> of_stages) {
 
 /// Where other steps of a run need larger arenas than training.
 void show_larger_arenas(const Shown& shown, const std::vector<Arenas>& of_stages) {
+  const bool audited = shown.settings.runtime.audit > 0;
   Arenas trained{}, others{};
   for (const runtime::Program& stage : shown.stages)
     trained.fit(stage.memory.arena_bytes, stage.host_memory.arena_bytes);
   for (const Arenas& stage : of_stages) others.fit(stage.front(), stage.back());
   for (const std::size_t space : {0, 1})
     if (others[space] > trained[space])
-      std::cout << "\nvalidation, writing weights or an audit needs more: an arena "
-                << (space == 0 ? "of " : "on the host of ") << format_bytes(others[space]) << "\n";
+      std::cout << "\nvalidation or writing weights" << (audited ? " or an audit" : "")
+                << " needs more: an arena " << (space == 0 ? "of " : "on the host of ")
+                << format_bytes(others[space]) << "\n";
 }
 
 /// What an audited step takes, by its plan.

@@ -107,7 +107,7 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
               1.03 * json["memory"]["lower_bound_bytes"].get<double>());
     if (row != rows.front() && !tests::takes_every_case()) continue;
     const Outcome text = plan(deck, ranks, device_of(deck));
-    EXPECT_LACKS(text.out, "validation, writing weights or an audit needs more");
+    EXPECT_LACKS(text.out, "needs more: an arena");
   }
   // The command in the head is for ranks that the table has.
   const std::string head = read_bytes(deck_path(deck));

@@ -94,7 +94,7 @@ void run_watch(comm::Communicator& world, config::Settings settings, const Optio
   double spent = 0.0;
   constexpr std::size_t fewest = 5;
   while (plain.size() < fewest || spent < options.seconds_or(10.0)) {
-    // Which is first alternates, too.
+    // They take turns in being first.
     const bool is_first = plain.size() % 2 == 0;
     const double one = steps.take(is_first), other = steps.take(!is_first);
     watched.push_back(is_first ? one : other);

@@ -316,6 +316,15 @@ Value with(const std::string& needs, Value value) {
   return value;
 }
 
+Value words(Words& to, const char* what) {
+  Value value{[&to, what](const std::string& given) {
+    to.push_back(given);
+    return given.empty() ? what : "";
+  }};
+  value.may_repeat = true;
+  return value;
+}
+
 Option set_option(std::vector<config::Override>& to) {
   Value value;
   value.take = [&to](const std::string& setting) {

@@ -116,6 +116,9 @@ Value word(To& to, const char* what = "the name of a file") {
   }};
 }
 
+/// A word of each time that the option is given, in their order.
+Value words(Words& to, const char* what = "the name of a file");
+
 /// A path that is written.
 template <class To>
 Value output(To& to) {

@@ -157,11 +157,7 @@ int train_tokenizer(const TrainTokenizer& line, const Given& given) {
 }
 
 Value more_tokens(std::vector<std::string>& to) {
-  Value value{[&to](const std::string& given) {
-    to.push_back(given);
-    return given.empty() ? "the text of a token" : "";
-  }};
-  value.may_repeat = true;
+  Value value = words(to, "the text of a token");
   value.is_any_text = true;
   return value;
 }

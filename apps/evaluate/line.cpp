@@ -4,24 +4,14 @@
 namespace ostrakon::apps {
 namespace {
 
-/// Files, one of each time that the option is given.
-Value files(std::vector<std::string>& to) {
-  Value value{[&to](const std::string& given) {
-    to.push_back(given);
-    return given.empty() ? "the name of a file" : "";
-  }};
-  value.may_repeat = true;
-  return value;
-}
-
 std::vector<Option> data_options(EvaluateLine& line) {
   return {
       heading("What is evaluated, in this order; each may be given several times, but --requests"),
-      {"--text", "FILE", files(line.text_files),
+      {"--text", "FILE", words(line.text_files),
        "loss, perplexity and bits per byte of a plain text: each of its tokens is predicted once"},
-      {"--tokens", "FILE", files(line.token_files),
+      {"--tokens", "FILE", words(line.token_files),
        "the same of a token file, as one sequence; tokens that do not count are left out"},
-      {"--choices", "FILE", files(line.choice_files),
+      {"--choices", "FILE", words(line.choice_files),
        "accuracy in choosing answers: in each line a JSON object with `context`, `choices` (a list "
        "of texts) and `answer` (the number of the right one, from 0)"},
       {"--requests", "FILE", word(line.requests_file),
@@ -37,9 +27,7 @@ std::vector<Option> data_options(EvaluateLine& line) {
 
 std::vector<Option> model_options(EvaluateLine& line) {
   return {heading("The model, and how ranks share it"),
-          {"--deck", "DECK", word(line.deck),
-           "for safetensors: its section `model`, and sequence_length, describe the model; "
-           "config.json next to them has to agree (default: it alone describes the model)"},
+          deck_option(line),
           {"--tokenizer", "T", any_text(line.tokenizer),
            "tokenizer of the model: `byte`, a folder or a file (default: what MODEL names, found "
            "beside it, in its run's folder, or where its first weights came from)"},

@@ -87,9 +87,7 @@ std::vector<Option> text_options(Line& line) {
 
 std::vector<Option> model_options(Line& line) {
   return {heading("The model"),
-          {"--deck", "DECK", word(line.deck),
-           "for safetensors: its section `model`, and sequence_length, describe the model; "
-           "config.json next to them has to agree (default: it alone describes the model)"},
+          deck_option(line),
           {"--tokenizer", "T", any_text(line.tokenizer),
            "tokenizer of the model: `byte`, a folder or a file (default: what MODEL names, found "
            "beside it, in its run's folder, or where its first weights came from). With --ids a "

@@ -100,6 +100,12 @@ void fit_context(TextModel& model, std::int64_t longest_text, const ModelChoice&
     set_context(model.file, context, model.path);
 }
 
+Option deck_option(ModelChoice& choice) {
+  return {"--deck", "DECK", word(choice.deck),
+          "for safetensors: its section `model`, and sequence_length, describe the model; "
+          "config.json next to them has to agree (default: it alone describes the model)"};
+}
+
 TextModel open_text_model(const std::string& path, const ModelChoice& choice) {
   const bool described = single_model_kind(path) != FileKind::safetensors;
   require(!described || !choice.deck, "--deck is for safetensors; ", path, " has its deck in it");

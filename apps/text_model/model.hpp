@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../common/model_file.hpp"
+#include "../common/options.hpp"
 
 namespace ostrakon::apps {
 
@@ -20,6 +21,9 @@ struct ModelChoice {
   /// What messages on the tokenizer end with: how to do without one.
   const char* or_ids = "; or --ids, to read and write token ids";
 };
+
+/// The option --deck of programs that read a model.
+Option deck_option(ModelChoice& choice);
 
 /// A model, and the tokenizer that turns its tokens into text.
 struct TextModel {

@@ -17,7 +17,7 @@ struct Middle {
   double most(double floor) const;
 };
 
-/// Which values are looked for.
+/// The side on which values are looked for that are outliers.
 enum class Outliers { low, high };
 
 /// `values`: at least one. The median of an even number is that of the middle two which lets one of

@@ -10,7 +10,8 @@ namespace ostrakon::math {
 void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
                 View<std::uint64_t*> digest);
 
-/// The same of the bits of x[i] as a B: A is B, or float, which is rounded to B as convert() does.
+/// Adds such hashes of the bits that x[i] has as a B. A is B, or float, which is rounded to B as
+/// convert() does.
 /// So the digest of floats as 16-bit numbers is that of the array into which they are converted.
 template <class A, class B>
 void add_digest_as(const Exec& exec, View<const A*> x, std::uint64_t key, std::int64_t first,

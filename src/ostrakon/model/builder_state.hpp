@@ -102,7 +102,7 @@ struct Builder<T>::State {
 
   /// Its number among the weights.
   int declare(Parameter parameter);
-  /// Those of linear layers.
+  /// Declares the parameters of a linear layer.
   void declare(std::vector<Parameter> all) {
     for (Parameter& parameter : all) {
       parameter.quantized = quantizes && parameter.shape.size() > 1;

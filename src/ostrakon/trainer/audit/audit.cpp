@@ -54,7 +54,7 @@ void add(const Outvoted& wrong, AuditFinding::What what, int unit,
 }
 
 /// Returns the ranks that have another value than most ranks; all where as many have another one.
-/// Of values that as many ranks have, the one counts that was computed more often.
+/// Where several values have equally many ranks, the one that was computed most often counts.
 Outvoted outvoted(const Votes& votes) {
   std::map<std::uint64_t, std::pair<std::set<int>, int>> by_value;
   for (const auto& [rank, value] : votes) {

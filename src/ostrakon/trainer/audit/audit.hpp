@@ -12,7 +12,7 @@
 
 namespace ostrakon::train {
 
-/// Which leaves are computed again, by whom.
+/// Says which leaves are computed again, and by whom.
 struct AuditRound {
   std::int64_t micro_batch = 0;  ///< of each rank
   /// How many places ahead the rank is whose leaf a rank computes. Ranks that share samples or

@@ -17,7 +17,8 @@ class BitFlip {
 
   /// Called before and after each action, by runtime::Executor::let_intrude.
   void strike(const runtime::ActionBuffers& buffers, bool begins);
-  /// Which bit was flipped last: "bit 7 of byte 812 of 'block.1 output'"; empty if none was.
+  /// Returns which bit was flipped last: "bit 7 of byte 812 of 'block.1 output'"; empty if none
+  /// was.
   const std::string& flipped() const { return flipped_; }
 
  private:

@@ -3,7 +3,7 @@
 """All that a machine with one GPU has to show of a build for it, in a quarter of an hour.
 
     benchmarks/device/check.py BUILD [--output FOLDER] [--minutes N] [--parts PART,...]
-        [--layouts N] [--mpiexec COMMAND] [--python PYTHON] [--cpu]
+        [--variants VARIANT,...] [--layouts N] [--jobs N] [--mpiexec COMMAND] [--python PYTHON] [--cpu]
 
 Parts, in this order, each within a share of the time that is left:
     machine   what is there: device, driver, program, libraries
@@ -13,6 +13,7 @@ Parts, in this order, each within a share of the time that is left:
     steps     times of steps of three models, in bf16 and with products in 8 bits, by kernel; with
               each attention, with and without graphs
     pytorch   the same steps of two of them in PyTorch, where PYTHON has it
+Tests and layouts run several at once, as nothing of them is timed; meanwhile PyTorch compiles for later.
 Writes report.md, for documents, and results.json to FOLDER (device-check), and says what passed.
 Nothing is downloaded. BUILD has apps/ and tests/, as a build folder; programs find their libraries by
 LD_LIBRARY_PATH. --cpu: on a host's build, with tiny models, to see that it works.
@@ -20,6 +21,7 @@ LD_LIBRARY_PATH. --cpu: on a host's build, with tiny models, to see that it work
 Exit status: 0 all passed; 1 something failed, or did not fit into the time.
 """
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
@@ -28,6 +30,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 import layouts
@@ -39,6 +42,11 @@ SHARES = {"machine": 0.1, "tests": 0.3, "layouts": 0.5, "steps": 0.75, "pytorch"
 # What lets several ranks of NCCL share one card.
 ON_ONE_CARD = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_NVLS_ENABLE": "0",
                "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+# Settings of a variant of steps, and whether its kernels are listed.
+VARIANTS = {"bf16": ({}, True), "fp8": ({"precision.products": "fp8"}, True),
+            "own attention": ({"runtime.attention": "own"}, False),
+            "attention by cuDNN": ({"runtime.attention": "cudnn"}, False),
+            "without graphs": ({"runtime.graphs": "never"}, False)}
 COMPARED = ("loss", "grad_norm", "state_digest")
 
 
@@ -49,9 +57,12 @@ class Check:
         self.part_ends = self.ends
         self.results = {"device": not options.cpu, "parts": {}}
         self.rows = []
+        self.lock = threading.Lock()
+        self.compiling = []
         self.environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
                                 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                                OMPI_MCA_rmaps_base_oversubscribe="1")
+                                OMPI_MCA_rmaps_base_oversubscribe="1",
+                                TORCHINDUCTOR_CACHE_DIR=os.path.join(options.output, "inductor"))
         if not options.cpu:
             self.environment.update(ON_ONE_CARD)
 
@@ -62,15 +73,16 @@ class Check:
     def left(self):
         return self.part_ends - time.monotonic()
 
-    def run(self, command, most=None):
-        """Runs a command, which is ended with all of its ranks where time is out. Returns its status,
-        "time" or "missing", and what it has said."""
+    def run(self, command, most=None, more=None):
+        """Runs a command, with more in its environment, which is ended with all of its ranks where time
+        is out. Returns its status, "time" or "missing", and what it has said."""
         seconds = min(self.left(), most or self.left())
         if seconds < 1.0:
             return "time", "no time was left"
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                       text=True, env=self.environment, start_new_session=True)
+                                       text=True, env=dict(self.environment, **(more or {})),
+                                       start_new_session=True)
         except OSError as error:
             return "missing", str(error)
         with process:
@@ -85,13 +97,20 @@ class Check:
     def add(self, name, passed, **more):
         """passed: True, False, or a word where there is nothing to pass."""
         row = {"name": name, "passed": passed, **more}
-        self.rows.append(row)
         verdict = {True: "ok", False: "FAILED"}.get(passed, passed)
-        print("  %-58s %s" % (name, verdict), flush=True)
-        if passed is False and more.get("said"):
-            print("\n".join("    " + line for line in more["said"].splitlines()[-12:]), flush=True)
-        with open(os.path.join(self.options.output, "results.json"), "w", encoding="utf-8") as file:
-            json.dump(self.results, file, indent=1)
+        with self.lock:
+            self.rows.append(row)
+            print("  %-58s %s" % (name, verdict), flush=True)
+            if passed is False and more.get("said"):
+                print("\n".join("    " + line for line in more["said"].splitlines()[-12:]), flush=True)
+            with open(os.path.join(self.options.output, "results.json"), "w",
+                      encoding="utf-8") as file:
+                json.dump(self.results, file, indent=1)
+
+    def at_once(self, work):
+        """Runs functions without arguments, --jobs at a time. Returns what they return, in order."""
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            return [one.result() for one in [pool.submit(call) for call in work]]
 
     def app(self, name):
         return os.path.join(self.options.build, "apps", name)
@@ -121,13 +140,20 @@ class Check:
         programs = [one for one in programs if os.access(one, os.X_OK) and os.path.isfile(one)]
         if not programs:
             self.add("tests", "none in this build")
-        for program in programs:
-            command = [program] + (["--gtest_filter=" + self.options.tests_filter]
-                                   if self.options.tests_filter else [])
-            status, out = self.run(command)
-            passed = [line for line in out.splitlines() if "[  PASSED  ]" in line]
-            self.add(os.path.basename(program), status == 0 and bool(passed), status=status,
-                     passed_tests=passed[-1].split("]")[-1].strip() if passed else "", said=out[-3000:])
+        self.at_once([lambda program=program, shard=shard: self.test(program, shard)
+                      for program in programs for shard in range(self.options.jobs)])
+
+    def test(self, program, shard):
+        """A part of a program's tests: every --jobs-th."""
+        command = [program] + (["--gtest_filter=" + self.options.tests_filter]
+                               if self.options.tests_filter else [])
+        status, out = self.run(command, None, {"GTEST_TOTAL_SHARDS": str(self.options.jobs),
+                                               "GTEST_SHARD_INDEX": str(shard)})
+        passed = [line for line in out.splitlines() if "[  PASSED  ]" in line]
+        failed = [line for line in out.splitlines() if "[  FAILED  ]" in line or "Failure" in line]
+        self.add("%s, part %d" % (os.path.basename(program), shard), status == 0 and bool(passed),
+                 status=status, passed_tests=passed[-1].split("]")[-1].strip() if passed else "",
+                 said="\n".join(failed[:40]) + "\n" + out[-2000:])
 
     # ---- layouts
 
@@ -159,30 +185,39 @@ class Check:
         return steps, out
 
     def layouts(self):
-        alone = {}
-        for number, (model, ranks, settings) in enumerate(layouts.LAYOUTS[:self.options.layouts]):
-            if model not in alone:
-                alone[model], said = self.steps_of(model, 1, {}, "one-" + model)
-                refused = alone[model] is None and self.is_refused(said, layouts.MODELS[model])
-                self.add("%s on one rank" % model, "refused" if refused else
-                         alone[model] is not None, said=said[-3000:])
-            name = "%s on %d: %s" % (model, ranks, ", ".join(
-                "%s=%s" % (key.split(".")[1], value) for key, value in settings.items()))
-            if alone[model] is None:
-                self.add(name, "nothing to compare with")
-                continue
-            steps, said = self.steps_of(model, ranks, settings, "layout-%d" % number)
-            if steps is None and self.is_refused(said, ("runtime.transport",)):
-                name += ", transport=mpi_staged, as NCCL was refused"
-                steps, said = self.steps_of(
-                    model, ranks, dict(settings, **{"runtime.transport": "mpi_staged"}),
-                    "layout-%d-staged" % number)
-            if steps is None:
-                refused = self.is_refused(said, settings)
-                self.add(name, "refused" if refused else False, said=said[-3000:])
-            else:
-                same = steps == alone[model]
-                self.add(name, same, said="" if same else "%s\nexpected\n%s" % (steps, alone[model]))
+        chosen = layouts.LAYOUTS[:self.options.layouts]
+        models = sorted({model for model, _, _ in chosen})
+        alone = dict(zip(models, self.at_once(
+            [lambda model=model: self.alone(model) for model in models])))
+        self.at_once([lambda number=number: self.layout(number, alone[chosen[number][0]])
+                      for number in range(len(chosen))])
+
+    def alone(self, model):
+        steps, said = self.steps_of(model, 1, {}, "one-" + model.replace(" ", "-"))
+        refused = steps is None and self.is_refused(said, layouts.MODELS[model])
+        self.add("%s on one rank" % model, "refused" if refused else steps is not None,
+                 said=said[-3000:])
+        return steps
+
+    def layout(self, number, alone):
+        model, ranks, settings = layouts.LAYOUTS[number]
+        name = "%s on %d: %s" % (model, ranks, ", ".join(
+            "%s=%s" % (key.split(".")[1], value) for key, value in settings.items()))
+        if alone is None:
+            self.add(name, "nothing to compare with")
+            return
+        steps, said = self.steps_of(model, ranks, settings, "layout-%d" % number)
+        if steps is None and self.is_refused(said, ("runtime.transport",)):
+            name += ", transport=mpi_staged, as NCCL was refused"
+            steps, said = self.steps_of(
+                model, ranks, dict(settings, **{"runtime.transport": "mpi_staged"}),
+                "layout-%d-staged" % number)
+        if steps is None:
+            refused = self.is_refused(said, settings)
+            self.add(name, "refused" if refused else False, said=said[-3000:])
+        else:
+            same = steps == alone
+            self.add(name, same, said="" if same else "%s\nexpected\n%s" % (steps, alone))
 
     # ---- steps
 
@@ -231,16 +266,29 @@ class Check:
                    for key in keys if key.startswith(("runtime.", "precision.products")))
 
     def steps(self):
-        variants = [("bf16", {}, True), ("8 bits", {"precision.products": "fp8"}, True),
-                    ("own attention", {"runtime.attention": "own"}, False),
-                    ("attention by cuDNN", {"runtime.attention": "cudnn"}, False),
-                    ("without graphs", {"runtime.graphs": "never"}, False)]
-        for variant, more, kernels in variants:
+        for one in self.compiling:
+            one.result()
+        for variant in self.options.variants.split(","):
+            more, kernels = VARIANTS[variant]
             for model, deck, settings in self.models():
                 sets = dict(settings, **{"precision.gather": "bf16"}, **more)
                 self.bench("%s, %s" % (model, variant), deck, sets, kernels)
 
     # ---- pytorch
+
+    def peer(self, model, settings, way, seconds):
+        return self.run([self.options.python, os.path.join(PYTORCH, "peer.py"), "--model", model,
+                         "--way", way, "--dtype", "bf16", "--tokens",
+                         str(settings["training.sequence_length"]), "--global-batch",
+                         str(settings["training.global_batch_size"]), "--micro-batch",
+                         str(settings["training.micro_batch_size"]), "--seconds", str(seconds),
+                         "--device", "cpu" if self.options.cpu else "cuda"], 150)
+
+    def compile_for_later(self):
+        """Begins to fill the cache of PyTorch's compiler."""
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+        self.compiling = [pool.submit(self.peer, model, settings, "compiled", 0)
+                          for model, _, settings in self.models() if "8b" not in model]
 
     def pytorch(self):
         found, _ = self.run([self.options.python, "-c", "import torch"], 60)
@@ -251,13 +299,7 @@ class Check:
             if "8b" in model:
                 continue
             for way in ("compiled", "eager"):
-                command = [self.options.python, os.path.join(PYTORCH, "peer.py"), "--model", model,
-                           "--way", way, "--dtype", "bf16", "--tokens",
-                           str(settings["training.sequence_length"]), "--global-batch",
-                           str(settings["training.global_batch_size"]), "--micro-batch",
-                           str(settings["training.micro_batch_size"]), "--seconds", "6",
-                           "--device", "cpu" if self.options.cpu else "cuda"]
-                status, out = self.run(command, 150)
+                status, out = self.peer(model, settings, way, 6)
                 lines = [line for line in out.splitlines() if line.startswith("{")]
                 if status != 0 or not lines:
                     self.add("%s, %s" % (model, way), False, said=out[-3000:])
@@ -313,6 +355,9 @@ def options_of(arguments):
     parser.add_argument("--tests", default="math,optim,device,runtime",
                         help="folders of tests in the build (math,optim,device,runtime)")
     parser.add_argument("--tests-filter", default="", help="of GoogleTest")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="of steps, which of: " +
+                        ", ".join(VARIANTS))
+    parser.add_argument("--jobs", type=int, default=4, help="tests and layouts at once (4)")
     parser.add_argument("--layouts", type=int, default=len(layouts.LAYOUTS),
                         help="how many layouts, the first ones (all)")
     parser.add_argument("--mpiexec", default="mpiexec")
@@ -322,6 +367,10 @@ def options_of(arguments):
     for part in options.parts.split(","):
         if part not in SHARES:
             parser.error("--parts: found %s, expected some of %s" % (part, ", ".join(SHARES)))
+    for variant in options.variants.split(","):
+        if variant not in VARIANTS:
+            parser.error("--variants: found %s, expected some of %s" % (
+                variant, ", ".join(VARIANTS)))
     options.build = os.path.abspath(options.build)
     program = os.path.join(options.build, "apps", "ostrakon-train")
     if not os.access(program, os.X_OK):
@@ -334,7 +383,10 @@ def main(arguments):
     options = options_of(arguments)
     os.makedirs(options.output, exist_ok=True)
     check = Check(options)
-    for part in options.parts.split(","):
+    parts = options.parts.split(",")
+    if "pytorch" in parts and ("tests" in parts or "layouts" in parts):
+        check.compile_for_later()
+    for part in parts:
         print(part, flush=True)
         check.begin(part)
         getattr(check, part)()

@@ -15,20 +15,20 @@ namespace {
 constexpr double least_share = 0.05;  // of a step, from which a cost matters
 constexpr double slower = 1.5;        // communication that is that many times as long is slow
 
-using Ranks = std::vector<int>;
+using RankNumbers = std::vector<int>;
 
 const RankTimes& at(const std::vector<RankTimes>& ranks, int rank) {
   return ranks[static_cast<std::size_t>(rank)];
 }
 
-std::map<int, Ranks> by_stage(const std::vector<RankTimes>& ranks) {
-  std::map<int, Ranks> stages;
+std::map<int, RankNumbers> by_stage(const std::vector<RankTimes>& ranks) {
+  std::map<int, RankNumbers> stages;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank)
     stages[at(ranks, rank).stage].push_back(rank);
   return stages;
 }
 
-Middle middle_of_part(const std::vector<RankTimes>& ranks, const Ranks& of_stage, Part part) {
+Middle middle_of_part(const std::vector<RankTimes>& ranks, const RankNumbers& of_stage, Part part) {
   std::vector<double> values;
   for (const int rank : of_stage) values.push_back(at(ranks, rank)[part]);
   return middle_of(std::move(values), part == Part::communication ? Outliers::low : Outliers::high);
@@ -169,7 +169,7 @@ std::string StragglerLog::describe(const std::vector<Straggler>& late) const {
     lines[{hosts_[static_cast<std::size_t>(one.rank)], one.part}].push_back(one);
   std::string all;
   for (const auto& [place, found] : lines) {
-    Ranks ranks;
+    RankNumbers ranks;
     Straggler worst = found.front();
     for (const Straggler& one : found) {
       ranks.push_back(one.rank);

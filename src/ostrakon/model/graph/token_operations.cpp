@@ -10,6 +10,7 @@
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/packing.hpp>
+#include <type_traits>
 
 namespace ostrakon::model::graph {
 namespace {
@@ -275,7 +276,11 @@ int Operations<T>::stack_leaves(const std::vector<int>& of) {
                               a.written<A>(depth).row_range(rows.begin, rows.end));
       });
     };
-    a.place_read(0).element == Element::sum ? copy(Compute()) : copy(T());
+    // In fp32 and double, sums are in the dtype of values.
+    if constexpr (std::is_same_v<T, Compute>)
+      copy(T());
+    else
+      a.place_read(0).element == Element::sum ? copy(Compute()) : copy(T());
   });
   append({{forward}, {backward}});
   return y;
@@ -450,7 +455,7 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   const int log_sums = add_for(x, "log sums", 1, Keep::never, Element::sum);
   // This call computes all rows; the rank keeps the losses of its own.
   Call again{"log sums", {all}, {losses, log_sums}};
-  // Of losses and, where they are told, of margins.
+  // The scratch array has the losses of all rows and, where they are told, their margins.
   again.scratch = predictions.scratch({bytes_of<Compute>(leaf.tells_margins ? 2 * rows : rows)});
   again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {
     const Outputs<Compute> all_rows(leaf, a.scratch<Compute>(0)),

@@ -13,6 +13,7 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
+#include <ostrakon/math/fp8/quantized_parts.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/optim/optimizer.hpp>
@@ -225,6 +226,40 @@ TEST(RowTraffic, OtherKernelsReadAndWriteEachArrayOnce) {
                                             second.view());
     });
   }
+}
+
+/// A flat parameter in parts of 80 granules, of which 64 have codes: no part has bytes of padding.
+plan::QuantizedFlat parts_with_codes(std::int64_t parts) {
+  constexpr std::int64_t granule = plan::QuantizedFlat::granule;
+  std::vector<plan::FlatElements> coded;
+  for (std::int64_t part = 0; part < parts; ++part)
+    coded.push_back({part * 80 * granule, (part * 80 + 64) * granule});
+  return {coded, parts * 80 * granule, parts};
+}
+
+TEST(RowTraffic, PartsInEightBitsAreReadAndWrittenOnce) {
+  constexpr std::int64_t parts = 3;
+  const plan::QuantizedFlat flat = parts_with_codes(parts);
+  const DeviceArray<float> masters(random_values<float>(parts * flat.part_elements, 1));
+  const DeviceArray<std::uint8_t> sent(parts * flat.part_bytes);
+  const DeviceArray<bf16> elements(masters.size());
+  {
+    Traffic traffic;
+    traffic.watch(masters, 1, 0);
+    traffic.watch(sent, 0, 1);
+    for (std::int64_t part = 0; part < parts; ++part)
+      quantize_part<OnDevice>(
+          Exec(), flat, part,
+          masters.view().range(part * flat.part_elements, (part + 1) * flat.part_elements),
+          sent.view().range(part * flat.part_bytes, (part + 1) * flat.part_bytes));
+    EXPECT_EQ(traffic.ratio(), 1.0);
+  }
+  Traffic traffic;
+  traffic.watch(sent, 1, 0);
+  traffic.watch(elements, 0, 1);
+  dequantize_parts<OnDevice>(Exec(), flat, 0, sent, elements);
+  // Each scale is read with each of the four vectors of its block.
+  expect_one_pass("dequantize_parts", flat.part_elements, traffic, 1.03);
 }
 
 // Shared memory of a team, without what sums need, and teams of a cluster, of compute capabilities

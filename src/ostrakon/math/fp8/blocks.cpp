@@ -22,10 +22,6 @@ void require_mx(const char* name, const MxRows& to, std::int64_t matrices, std::
           ": rows of codes ", to.codes.stride(), " apart, expected a multiple of 16");
 }
 
-KOKKOS_INLINE_FUNCTION std::uint8_t exponent_of(const Fp8Scale& scale) {
-  return static_cast<std::uint8_t>(half_bits::of_float(scale.scale) >> 23);
-}
-
 /// Writes the codes of one block from words, at a multiple of 16 bytes.
 KOKKOS_INLINE_FUNCTION void store_codes(std::uint8_t* to, const std::uint32_t* words) {
   for (int half = 0; half < 2; ++half) {
@@ -65,7 +61,7 @@ void quantize_row_blocks(const Exec& exec, View<const T**> x, const MxRows& to) 
           for (int k = 0; k < n; ++k) largest = larger(largest, magnitude_bits(values[v].at[k]));
         });
         const Fp8Scale scale(format, largest);
-        scales[at] = exponent_of(scale);
+        scales[at] = scale.exponent();
         std::uint32_t words[block / 4];
         unrolled<block / 4>([&](int w) {
           const auto scaled = [&](int i) {
@@ -115,7 +111,7 @@ void quantize_column_blocks(const Exec& exec, View<const T**> x, std::int64_t pi
           const Fp8Scale scale(format, Maxima<T, words>::of(maxima.word, k));
           inverse[k] = scale.inverse;
           of_piece[scale_index(c + k, b, terms)] =
-              b < blocks && c + k < columns ? exponent_of(scale) : std::uint8_t{0};
+              b < blocks && c + k < columns ? scale.exponent() : std::uint8_t{0};
         }
         std::uint32_t out[n][block / 4];
         unrolled<block / 4>([&](int w) {

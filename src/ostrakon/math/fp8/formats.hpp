@@ -144,6 +144,11 @@ struct Fp8Scale {
     inverse =
         half_bits::to_float(is_finite ? static_cast<std::uint32_t>(254 - exponent) << 23 : nan);
   }
+
+  /// Returns the scale in e8m0: its exponent, or 255 for NaN.
+  KOKKOS_INLINE_FUNCTION std::uint8_t exponent() const {
+    return static_cast<std::uint8_t>(half_bits::of_float(scale) >> 23);
+  }
 };
 
 }  // namespace ostrakon::math

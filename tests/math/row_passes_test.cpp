@@ -24,6 +24,7 @@ namespace ostrakon::math {
 namespace {
 
 using test::DeviceArray;
+using test::largest_difference;
 using test::random_values;
 using test::Rows;
 using test::same_bits;
@@ -166,6 +167,29 @@ TYPED_TEST(RowPasses, ActivationBackwardHasTheBitsOfItsParts) {
 }
 
 #if OSTRAKON_ON_DEVICE
+
+TYPED_TEST(RowPasses, NormsThatAClusterHoldsAreThoseReadAgain) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  constexpr std::int64_t rows = 3, width = 32 / static_cast<std::int64_t>(sizeof(T)) * 1024 - 5;
+  const Rows<T> x(rows, width, 5, 1), dy(rows, width, 5, 2), y(rows, width, 5, 3);
+  const DeviceArray<T> weight(random_values<T>(width, 5));
+  const DeviceArray<C> mean(rows), rstd(rows);
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm}) {
+    const View<C*> center = kind == NormKind::layernorm ? mean.view() : View<C*>();
+    norm_forward<T>(Exec(), kind, NormWeight::plain, 1e-5, x, weight.view(), {}, y, center, rstd);
+    const auto gradient = [&](int teams) {
+      const ClusterLimit cluster(teams);
+      const Rows<T> dx(rows, width, 5, 4);
+      norm_backward_input<T>(Exec(), kind, NormWeight::plain, x, weight.view(), center, rstd, dy,
+                             dx, GradientUpdate::add);
+      return dx.host();
+    };
+    // Sums have another order, after which an element may be rounded to its neighbour.
+    EXPECT_LT(largest_difference(gradient(most_teams_of_cluster), gradient(1)),
+              sizeof(T) == 2 ? 0x1p-7 : 1e-5);
+  }
+}
 
 /// Compares with sums in double, for a scale of 0.5.
 template <class T, class C = compute_t<T>>

@@ -99,10 +99,11 @@ void differentiate(const Exec& exec, const char* name, NormKind kind, View<const
   const C over_width = C(1) / static_cast<C>(width);
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
-  if (can_hold<vector_elements<T>(), held_backward>(width))
-    return differentiate_held<gain, false, T>(exec, name, centered, x, weight, {}, mean, rstd, dy,
-                                              dx, adds, {},
-                                              RowBlocks(x.rows(), 1, rows_of_norm_block), {}, {});
+  const NormHolder holder = holder_of_backward<T>(exec, kind, false, width);
+  const RowBlocks blocks(x.rows(), 1, rows_of_norm_block);
+  const NormBackward<gain, false, T> kernel{centered, adds, x,  weight, {}, mean, rstd,
+                                            dy,       dx,   {}, blocks, {}, {}};
+  if (holder != NormHolder::nothing) return differentiate_held(exec, name, holder, kernel);
 #endif
   for_each_row(
       exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
@@ -314,9 +315,8 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
   using C = compute_t<T>;
   const std::int64_t width = x.columns();
   const bool has_bias = bool(dbias) || (again && bias);
-  constexpr int n = vector_elements<T>();
-  if (has_bias ? can_hold<n, held_backward, most_threads_with_bias>(width)
-               : can_hold<n, held_backward>(width)) {
+  const NormHolder holder = holder_of_backward<T>(exec, kind, has_bias, width);
+  if (holder != NormHolder::nothing) {
     const char* const name = "norm_backward";
     check_gradients<T>(name, kind, x, mean, rstd, dy, dweight, dbias);
     check_weight<T>(name, gain, weight, width);
@@ -331,9 +331,10 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
     const auto bias_sums =
         dbias ? partial.column_range((results - 1) * width, results * width) : View<C**>();
     const auto run = [&](auto constant, auto with_bias) {
-      differentiate_held<constant.value, with_bias.value, T>(
-          exec, name, kind == NormKind::layernorm, x, weight, bias, mean, rstd, dy, dx,
-          update == GradientUpdate::add, again, blocks, weight_sums, bias_sums);
+      differentiate_held(exec, name, holder,
+                         NormBackward<constant.value, with_bias.value, T>{
+                             kind == NormKind::layernorm, update == GradientUpdate::add, x, weight,
+                             bias, mean, rstd, dy, dx, again, blocks, weight_sums, bias_sums});
     };
     with_gain(gain, [&](auto constant) {
       if (has_bias)

@@ -3,6 +3,7 @@
 
 // Norms of rows that a team of a device's threads holds in registers, and sums for their weights.
 
+#include <ostrakon/math/cluster_row.hpp>
 #include <ostrakon/math/held_row.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/row_blocks.hpp>
@@ -85,80 +86,112 @@ KOKKOS_INLINE_FUNCTION C with_weight_term(C sum, C d, C value, C center, C scale
 }
 
 /// dx and, unless empty, the norm made again and the sums of blocks of rows (blocks, columns of all
-/// results), for rows that a team can hold. Sums of a column are in registers for a block.
-/// `has_bias`: whether the norm made again has one, or its gradient is wanted.
+/// results), for rows that a team or a cluster can hold. Sums of a column are in registers for a
+/// block. `has_bias`: whether the norm made again has one, or its gradient is wanted.
 template <NormWeight gain, bool has_bias, class T>
-void differentiate_held(const Exec& exec, const char* name, bool centered, View<const T**> x,
-                        View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
-                        View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx, bool adds,
-                        View<T**> again, const RowBlocks& blocks, View<compute_t<T>**> of_weight,
-                        View<compute_t<T>**> of_bias) {
+struct NormBackward {
   using C = compute_t<T>;
-  using NormRow = HeldRow<vector_elements<T>(), held_backward>;
-  const C over_width = C(1) / static_cast<C>(x.columns());
-  const RowBlocks all = blocks;
+
+  bool centered, adds;
+  View<const T**> x;
+  View<const T*> weight, bias;
+  View<const C*> mean, rstd;
+  View<const T**> dy;
+  View<T**> dx, again;
+  RowBlocks blocks;
+  View<C**> of_weight, of_bias;
+
+  template <class NormRow>
+  KOKKOS_FUNCTION void operator()(const NormRow& row, std::int64_t block) const {
+    auto weight_sums = row.filled(C(0)), bias_sums = row.filled(C(0));
+    const std::int64_t end = blocks.end(block);
+    for (std::int64_t r = blocks.begin(block); r < end; ++r) {
+      const auto in = row.load(x.row(r)), dout = row.load(dy.row(r));
+      auto before = dout, factors = dout;
+      if (adds) before = row.load(dx.row(r));
+      if (gain != NormWeight::none) factors = row.load(weight);
+      const C over_width = C(1) / static_cast<C>(x.columns());
+      const C center = centered ? mean[r] : C(0), scale = rstd[r];
+      C average = 0;
+      if (centered)
+        average = row.template sum<C>(
+                      [](C d, C factor) {
+                        return Product<C>{d, gain_of<gain>(factor)};
+                      },
+                      dout, factors) *
+                  over_width;
+      const C projection = row.template sum<C>(
+                               [=](C d, C factor, C value) {
+                                 return Product<C>{d * gain_of<gain>(factor), value - center};
+                               },
+                               dout, factors, in) *
+                           scale * over_width;
+      const bool is_added = adds;
+      row.store(
+          dx.row(r),
+          [=](int, C d, C factor, C value, C sum) {
+            const C rest = multiply_add(-((value - center) * scale), projection,
+                                        multiply_add(d, gain_of<gain>(factor), -average));
+            return is_added ? multiply_add(scale, rest, sum) : scale * rest;
+          },
+          dout, factors, in, before);
+      if (of_weight)
+        row.update(
+            weight_sums,
+            [=](C sum, C d, C value) { return with_weight_term(sum, d, value, center, scale); },
+            dout, in);
+      if (of_bias)
+        row.update(
+            bias_sums, [](C sum, C d) { return sum + d; }, dout);
+      if (!again) continue;
+      if (has_bias && bias)
+        row.store(
+            again.row(r),
+            [=](int, C value, C factor, C term) {
+              return normalized<gain>(value, center, scale, factor, term);
+            },
+            in, factors, row.load(bias));
+      else
+        row.store(
+            again.row(r),
+            [=](int, C value, C factor) { return normalized<gain>(value, center, scale, factor); },
+            in, factors);
+    }
+    const auto same = [](int, C sum) { return sum; };
+    if (of_weight) row.store(of_weight.row(block), same, weight_sums);
+    if (has_bias && of_bias) row.store(of_bias.row(block), same, bias_sums);
+  }
+};
+
+/// What holds a row in backward.
+enum class NormHolder { nothing, team, cluster };
+
+/// Returns it for rows of `width` elements. Whether there is a bias must not change the order of a
+/// row's sums, so that a team holds rows of layer norms up to the width to which it can with one.
+template <class T>
+NormHolder holder_of_backward(const Exec& exec, NormKind kind, bool has_bias, std::int64_t width) {
+  constexpr int n = vector_elements<T>();
+  const bool alone_with_bias = can_hold<n, held_backward, most_threads_with_bias>(width);
+  const bool alone =
+      kind == NormKind::layernorm ? alone_with_bias : can_hold<n, held_backward>(width);
+  if (alone) return has_bias && !alone_with_bias ? NormHolder::nothing : NormHolder::team;
+  const std::int64_t of_team = items_for(width, teams_of_cluster(exec));
+  const bool together = has_bias ? can_hold<n, held_backward, most_threads_with_bias>(of_team)
+                                 : can_hold<n, held_backward>(of_team);
+  return together ? NormHolder::cluster : NormHolder::nothing;
+}
+
+/// Runs `kernel` with rows that are held.
+template <NormWeight gain, bool has_bias, class T>
+void differentiate_held(const Exec& exec, const char* name, NormHolder holder,
+                        const NormBackward<gain, has_bias, T>& kernel) {
+  constexpr int n = vector_elements<T>();
   constexpr int most = has_bias ? most_threads_with_bias : most_threads_of_held_row;
-  for_each_held<vector_elements<T>(), held_backward, most>(
-      exec, name, blocks.count(), x.columns(),
-      KOKKOS_LAMBDA(const NormRow& row, std::int64_t block) {
-        auto weight_sums = row.filled(C(0)), bias_sums = row.filled(C(0));
-        const std::int64_t end = all.end(block);
-        for (std::int64_t r = all.begin(block); r < end; ++r) {
-          const auto in = row.load(x.row(r)), dout = row.load(dy.row(r));
-          auto before = dout, factors = dout;
-          if (adds) before = row.load(dx.row(r));
-          if (gain != NormWeight::none) factors = row.load(weight);
-          const C center = centered ? mean[r] : C(0), scale = rstd[r];
-          C average = 0;
-          if (centered)
-            average = row.template sum<C>(
-                          [](C d, C factor) {
-                            return Product<C>{d, gain_of<gain>(factor)};
-                          },
-                          dout, factors) *
-                      over_width;
-          const C projection = row.template sum<C>(
-                                   [=](C d, C factor, C value) {
-                                     return Product<C>{d * gain_of<gain>(factor), value - center};
-                                   },
-                                   dout, factors, in) *
-                               scale * over_width;
-          row.store(
-              dx.row(r),
-              [=](int, C d, C factor, C value, C sum) {
-                const C rest = multiply_add(-((value - center) * scale), projection,
-                                            multiply_add(d, gain_of<gain>(factor), -average));
-                return adds ? multiply_add(scale, rest, sum) : scale * rest;
-              },
-              dout, factors, in, before);
-          if (of_weight)
-            row.update(
-                weight_sums,
-                [=](C sum, C d, C value) { return with_weight_term(sum, d, value, center, scale); },
-                dout, in);
-          if (of_bias)
-            row.update(
-                bias_sums, [](C sum, C d) { return sum + d; }, dout);
-          if (!again) continue;
-          if (has_bias && bias)
-            row.store(
-                again.row(r),
-                [=](int, C value, C factor, C term) {
-                  return normalized<gain>(value, center, scale, factor, term);
-                },
-                in, factors, row.load(bias));
-          else
-            row.store(
-                again.row(r),
-                [=](int, C value, C factor) {
-                  return normalized<gain>(value, center, scale, factor);
-                },
-                in, factors);
-        }
-        const auto same = [](int, C sum) { return sum; };
-        if (of_weight) row.store(of_weight.row(block), same, weight_sums);
-        if (has_bias && of_bias) row.store(of_bias.row(block), same, bias_sums);
-      });
+  const std::int64_t blocks = kernel.blocks.count(), width = kernel.x.columns();
+  if (holder == NormHolder::cluster)
+    for_each_held_by_cluster<n, held_backward, most>(exec, name, blocks, width, kernel);
+  else
+    for_each_held<n, held_backward, most>(exec, name, blocks, width, kernel);
 }
 
 /// The contribution of a row to the gradients of the weight and of the bias, whichever are wanted.

@@ -39,7 +39,7 @@ parallel.gathers: 2 | parallel.gathers = 2: no such key; did you mean parallel.i
 parallel.forward_prefech: 2 | did you mean parallel.forward_prefetch?
 parallel.xyzzy: 2 | parallel.xyzzy = 2: no such key; the keys of parallel are choose, .. and ranks_per_node
 trainig.steps: 5 | trainig: no such section; did you mean training?
-qqqqqqqqqq.steps: 5 | qqqqqqqqqq: no such section; the sections are model, data, .. and runtime
+qqqqqqqqqq.steps: 5 | qqqqqqqqqq: no such section; the sections are model, lora, data, .. and runtime
 training.steps: [1, 2] | training.steps: expected an integer >= 1, found a list
 training.steps: | training.steps: expected an integer >= 1, found nothing
 memory.activation_checkpointing: [attention, mlp]
@@ -86,6 +86,10 @@ model.vocabulary | an integer from 2 to 2147483647 | 2147483648
 model.norm | layernorm or rmsnorm | batchnorm | 5
 model.bias | true or false | 1 | on
 model.norm_epsilon | a number from 1.2e-38 to 1 | 0 | 1e-46
+lora.rank | an integer from 0 to 65536 | -1 | 65537
+lora.alpha | a number from 1e-30 to 1e30 | 0 | -1
+lora.targets | some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj | q | "" | 5 | all-linear
+precision.frozen | fp32 or gather | bf16 | true
 optimizer.beta1 | a number >= 0 and < 1 | 1
 optimizer.beta2 | a number >= 0 and < 1 | -0.1
 optimizer.learning_rate | a number from 0 to 1e30 | nan | .inf | 1e39
@@ -239,6 +243,23 @@ model.delta_key_heads: 4; model.delta_value_heads: 4; model.delta_value_width: 7
     | parallel.tensor = 2 .. model.delta_value_width = 7 .. (7 = 2 x 3 + 1)
 model.attention_gate: true; model.kv_rank: 32; model.rotary_width: 8
     | model.attention_gate = true .. model.kv_rank = 32 .. expected false
+lora.rank: 8; parallel.tensor: 2 | parallel.tensor = 2 with lora.rank = 8 .. expected 1
+lora.rank: 8; model.tensor_grain: 2 | model.tensor_grain = 2 with lora.rank = 8 .. expected 1
+lora.rank: 8; model.experts: 4 | model.experts = 4 with lora.rank = 8 .. expected 0
+lora.rank: 8; model.kv_rank: 32; model.rotary_width: 8 | model.kv_rank = 32 with lora.rank = 8 .. expected 0
+lora.rank: 8; model.attention_gate: true | model.attention_gate = true with lora.rank = 8 .. expected false
+lora.rank: 8; model.delta_key_heads: 4; model.delta_value_heads: 4
+    | model.delta_key_heads = 4 with lora.rank = 8 .. expected 0
+lora.rank: 8; model.multi_token_depth: 1; model.tie_embeddings: false
+    | model.multi_token_depth = 1 with lora.rank = 8 .. expected 0
+lora.rank: 8; lora.targets: gate_proj; model.activation: gelu | gate_proj with model.activation = gelu
+lora.rank: 8; lora.initial: adapters | lora.initial = adapters without checkpoint.initial_weights
+lora.initial: adapters | lora.initial = adapters with lora.rank = 0
+lora.rank: 8; optimizer.parameters: "*.norm.*: trained"
+    | optimizer.parameters trains block.0.attention.norm.weight with lora.rank = 8
+lora.rank: 8; optimizer.parameters: "*.lora_*: frozen" | all parameters are frozen
+precision.gather: fp8; precision.products: fp8; precision.frozen: gather
+    | precision.gather = fp8 with precision.frozen = gather .. expected fp32
 model.query_rank: 64 | model.query_rank = 64 .. model.kv_rank = 0 .. expected 0, or a kv_rank
 model.rotary_width: 8 | model.rotary_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank
 model.value_width: 8 | model.value_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank

@@ -98,7 +98,7 @@ TEST(BadDecks, Overrides) {
 model.widht=5 | --set model.widht=5: no such key; did you mean model.width?
 modle.width=5 | --set modle.width=5: no such key; did you mean model.width?
 model.steps=5 | --set model.steps=5: no such key; did you mean training.steps?
-qqqqqqqqq.zzzzzzzz=5 | --set qqqqqqqqq.zzzzzzzz=5: no such key; the sections are model, data, .. and runtime
+qqqqqqqqq.zzzzzzzz=5 | --set qqqqqqqqq.zzzzzzzz=5: no such key; the sections are model, lora, data, .. and runtime
 training.steps=-5 | --set training.steps=-5: expected an integer >= 1
 training.steps=1.5 | --set training.steps=1.5: expected an integer >= 1
 training.steps= | --set training.steps="": expected an integer >= 1

@@ -22,6 +22,12 @@ class ParameterSource {
                     const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
                     float* values) = 0;
 
+  /// Whether it has the parameter. Those that it does not have begin with initial values: adapters
+  /// of a model whose other weights these are.
+  virtual bool has(const std::string& /*owner*/, const std::string& /*parameter*/) const {
+    return true;
+  }
+
   /// Reads the whole file once, and throws Error if a checksum is wrong; does nothing for formats
   /// without checksums.
   virtual void verify() = 0;

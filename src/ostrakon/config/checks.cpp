@@ -149,6 +149,9 @@ void check_fp8_gather(const Settings& settings, const std::string& name) {
   require(settings.parallel.sharding == plan::Sharding::full, key,
           " with parallel.sharding = ", plan::name(settings.parallel.sharding),
           ", which gathers no weights; expected full, or precision.gather: bf16");
+  require(!settings.parallel.frozen_without_masters, key,
+          " with precision.frozen = gather, where no masters are rounded; expected fp32, or "
+          "precision.gather: bf16");
   require(settings.parallel.offload == plan::Offload::none, key,
           " with memory.offload = ", plan::name(settings.parallel.offload),
           ", whose copies of parameters have 16 bits; expected none, or precision.gather: bf16");
@@ -210,10 +213,16 @@ std::string show_names(const std::vector<std::string>& names, std::int64_t layer
 void check_parameter_rules(const Settings& settings, const std::string& name) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   if (rules.empty()) return;
+  const std::vector<model::Parameter> parameters = parameters_of(settings);
   std::vector<std::string> names;
-  for (const model::Parameter& parameter : parameters_of(settings))
-    names.push_back(parameter.full_name());
+  for (const model::Parameter& parameter : parameters) names.push_back(parameter.full_name());
   for (const optim::ParameterRule& rule : rules) {
+    for (const model::Parameter& parameter : parameters)
+      require(rule.frozen.value_or(true) || !parameter.frozen ||
+                  !plan::matches(rule.pattern, parameter.full_name()),
+              name, ": optimizer.parameters trains ", parameter.full_name(),
+              " with lora.rank = ", settings.model.lora.rank,
+              ", which trains adapters alone; expected rules for *.lora_* alone");
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& one) { return plan::matches(rule.pattern, one); }))
       continue;
@@ -222,8 +231,10 @@ void check_parameter_rules(const Settings& settings, const std::string& name) {
                      ": no parameter of the model has such a name; they are ",
                      show_names(names, settings.model.layers)));
   }
-  require(!std::all_of(names.begin(), names.end(),
-                       [&](const std::string& one) { return optim::is_frozen(rules, one); }),
+  require(!std::all_of(parameters.begin(), parameters.end(),
+                       [&](const model::Parameter& one) {
+                         return one.frozen || optim::is_frozen(rules, one.full_name());
+                       }),
           name, ": optimizer.parameters = ", Value::of(write_parameter_rules(rules)).shown(),
           ": all parameters are frozen, nothing is left to train; expected rules that leave some "
           "trained");
@@ -420,6 +431,7 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_pipeline(settings, name);
   check_experts(settings, name);
   check_modules(settings, name);
+  check_lora(settings, name);
   check_documents(settings, name);
   check_precision(settings.precision, name);
   check_products(settings, name);

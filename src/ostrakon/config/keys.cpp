@@ -48,9 +48,9 @@ std::string did_you_mean(const std::string& what) { return "; did you mean " + w
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> table = {
-      model_section(),      data_section(),   training_section(),  parallel_section(),
-      precision_section(),  memory_section(), optimizer_section(), schedule_section(),
-      checkpoint_section(), output_section(), runtime_section()};
+      model_section(),    lora_section(),       data_section(),   training_section(),
+      parallel_section(), precision_section(),  memory_section(), optimizer_section(),
+      schedule_section(), checkpoint_section(), output_section(), runtime_section()};
   return table;
 }
 

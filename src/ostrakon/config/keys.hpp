@@ -51,6 +51,7 @@ std::string suggest_section(const std::string& name);
 
 // keys_model.cpp: what is computed
 Section model_section();
+Section lora_section();
 
 // keys_training.cpp: data, and how a model is trained
 Section data_section();

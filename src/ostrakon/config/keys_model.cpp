@@ -50,7 +50,75 @@ Key query_key_norm(const std::string& name, Field field, const std::string& mean
   return key;
 }
 
+/// Returns the layer that PEFT calls so; null: none.
+const char* layer_of_target(const std::string& target) {
+  for (const model::AdaptableLayer& one : model::adaptable_layers)
+    if (one.target == target) return one.layer;
+  return nullptr;
+}
+
+/// A key of layers with adapters, by PEFT's names: "q_proj, v_proj", or a list.
+template <class Field>
+Key lora_targets(const std::string& name, Field field, const std::string& meaning) {
+  std::vector<std::string> targets;
+  for (const model::AdaptableLayer& one : model::adaptable_layers) targets.emplace_back(one.target);
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text("some of ", join(targets, ", ", " and "), ", as text or a list");
+  key.limits = "targets";
+  key.is_text = true;
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text && value.kind != Value::Kind::list) return false;
+    std::vector<std::string> named = value.items;
+    if (value.kind == Value::Kind::text) {
+      named.clear();
+      std::string one;
+      for (const char c : value.text + ",") {
+        if (c != ',' && c != ' ') {
+          one += c;
+        } else if (!one.empty()) {
+          named.push_back(one);
+          one.clear();
+        }
+      }
+    }
+    std::set<std::string> layers;
+    for (const std::string& target : named) {
+      const char* const layer = layer_of_target(target);
+      if (layer == nullptr) return false;
+      layers.insert(layer);
+    }
+    if (layers.empty()) return false;
+    field(settings) = layers;
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    std::vector<std::string> named;
+    for (const model::AdaptableLayer& one : model::adaptable_layers)
+      if (field(settings).count(one.layer) > 0) named.emplace_back(one.target);
+    return Value::of(join(named, ", ", ", "));
+  };
+  return key;
+}
+
 }  // namespace
+
+Section lora_section() {
+  constexpr std::int64_t most_rank = 65536;
+  return {"lora",
+          "low-rank adapters of linear layers, which alone are trained: see docs/tuning.md",
+          {integer("rank", FIELD(model.lora.rank), 0, most_rank,
+                   "rank of the adapters, PEFT's r; 0: none, all parameters are trained"),
+           number("alpha", FIELD(model.lora.alpha), positive,
+                  "what adapters add is multiplied by alpha / rank; PEFT's lora_alpha"),
+           lora_targets("targets", FIELD(model.lora.layers),
+                        "layers of each block that have adapters; PEFT's target_modules"),
+           path("initial", FIELD(lora_initial), true,
+                "folder of PEFT (adapter_config.json, adapter_model.safetensors) with the adapters "
+                "to begin with; empty: they begin as zero products, of a random and a zero "
+                "matrix")}};
+}
 
 Section model_section() {
   return {

@@ -340,6 +340,10 @@ Section precision_section() {
             "dtype of master parameters, which updates apply to: in 16 bits small updates would be "
             "lost"),
        gather_dtype(),
+       choice("frozen", FIELD(parallel.frozen_without_masters),
+              std::vector<Named<bool>>{{false, "fp32"}, {true, "gather"}},
+              "dtype in which frozen parameters are kept. fp32: as masters, like trained ones; "
+              "gather: in the gather dtype alone, in which they are computed with"),
        choice("activations", FIELD(precision.activations), automatic_or_dtypes,
               "dtype of activations; must be the gather dtype, as kernels have one dtype for both"),
        choice("products", FIELD(precision.products.dtype), math::product_dtype_names,

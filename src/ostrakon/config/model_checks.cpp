@@ -113,6 +113,41 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
   check_scores(model, name);
 }
 
+void check_lora(const Settings& settings, const std::string& name) {
+  const model::DecoderSettings& model = settings.model;
+  const model::LoraSettings& lora = model.lora;
+  if (!lora.exist()) {
+    require(settings.lora_initial.empty(), name, ": lora.initial = ", settings.lora_initial,
+            " with lora.rank = 0, without adapters; expected the rank of these");
+    return;
+  }
+  require(settings.lora_initial.empty() || !settings.checkpoint.initial_weights.empty(), name,
+          ": lora.initial = ", settings.lora_initial, " without checkpoint.initial_weights, the ",
+          "weights that these adapters were trained with; expected both");
+  const auto refuse_unless = [&](bool fits, const char* key, const auto& value, const char* why,
+                                 const auto& expected) {
+    require(fits, name, ": ", key, " = ", value, " with lora.rank = ", lora.rank, ": ", why,
+            "; expected ", expected);
+  };
+  refuse_unless(settings.tensor == 1, "parallel.tensor", settings.tensor,
+                "adapters are not divided over tensor ranks", 1);
+  refuse_unless(settings.tensor_grain == 1, "model.tensor_grain", settings.tensor_grain,
+                "adapters are not cut into pieces", 1);
+  refuse_unless(!model.experts.exist(), "model.experts", model.experts.count,
+                "experts have no adapters", 0);
+  refuse_unless(!model.latent.exist(), "model.kv_rank", model.latent.kv_rank,
+                "layers of latent attention have no adapters", 0);
+  refuse_unless(!model.attention_gate, "model.attention_gate", "true",
+                "a layer of queries and gates has no adapter", "false");
+  refuse_unless(!model.has_delta_nets(), "model.delta_key_heads", model.delta_net.key_heads,
+                "layers of gated delta nets have no adapters", 0);
+  refuse_unless(model.multi_token_depth == 0, "model.multi_token_depth", model.multi_token_depth,
+                "modules of multi-token prediction have no adapters", 0);
+  require(!lora.has("mlp.gate") || math::is_gated(model.activation), name,
+          ": lora.targets has gate_proj with model.activation = ", math::name(model.activation),
+          ", which has no gate; expected it without");
+}
+
 void check_modules(const Settings& settings, const std::string& name) {
   if (settings.model.multi_token_depth == 0) return;
   const std::string with =

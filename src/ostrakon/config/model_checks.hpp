@@ -10,6 +10,9 @@ namespace ostrakon::config {
 /// deck.
 void check_model(const model::DecoderSettings& model, const std::string& name);
 
+/// Throws Error for adapters where they are not computed, or nothing else could be meant.
+void check_lora(const Settings& settings, const std::string& name);
+
 /// Throws Error for experts that do not fit together, or to the ranks that share them.
 void check_experts(const Settings& settings, const std::string& name);
 

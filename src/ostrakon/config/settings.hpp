@@ -209,6 +209,7 @@ struct Settings : UpdateChoices {
   /// says all of it.
   std::string model_from;
   std::string model_folder;  ///< what model_from was before reading
+  std::string lora_initial;  ///< PEFT's folder with the adapters to begin with; empty: new ones
   data::DataSettings data;
   TrainingSettings training;
   plan::PolicyChoices parallel;

@@ -75,7 +75,7 @@ bool has_use_for_muon(const Settings& settings) {
   if (!is_muon(settings) || settings.optimizer.parameters.empty()) return true;
   const std::vector<model::Parameter> parameters = parameters_of(settings);
   return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
-    return optim::rule_of(settings.optimizer, one) == optim::OptimizerKind::muon &&
+    return optim::rule_of(settings.optimizer, one) == optim::OptimizerKind::muon && !one.frozen &&
            !optim::is_frozen(settings.optimizer.parameters, one.full_name());
   });
 }
@@ -228,6 +228,8 @@ constexpr Condition conditions[] = {
     {"model", "shared_expert_width shared_gate", "shared_experts", has_shared_experts},
     {"model", "router_group_score", "router_groups router_groups_per_token", chooses_groups},
     {"model", "router_balance_rate", "router_balance", balances},
+    {"lora", "alpha targets", "rank",
+     [](const Settings& settings) { return settings.model.lora.exist(); }},
     {"data", "path validation_path verify", "dataset", reads_tokens},
     {"data", "validation_path", "training.validate_every", validates},
     {"data", "document_positions", "documents", has_documents},
@@ -306,7 +308,7 @@ std::string rules_of_frozen(const Settings& settings) {
   for (optim::ParameterRule rule : rules) {
     rule.frozen.reset();
     if (std::none_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
-          return plan::matches(rule.pattern, one.full_name()) &&
+          return plan::matches(rule.pattern, one.full_name()) && !one.frozen &&
                  !optim::is_frozen(rules, one.full_name());
         }))
       idle.push_back(rule);
@@ -516,6 +518,8 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
       const bool decides_bits = key.name == "subnormals" || key.name == "attention";
       if (section.name == "runtime" && !decides_bits) continue;
       if (section.name == "parallel" && key.name == "choose") continue;
+      // Like checkpoint.initial_weights it is of the first step alone.
+      if (section.name == "lora" && key.name == "initial") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();
       if (is != was) found.push_back(text(section.name, ".", key.name, " = ", is, ", was ", was));
     }
@@ -579,6 +583,14 @@ void require_same_model(const Settings& settings, const std::string& deck,
     const std::string ours = model_value(settings, key), in_it = model_value(theirs, key);
     if (ours != in_it)
       found += text("\n  model.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");
+  }
+  // Adapters may be new, but those that there are compute what they did.
+  const bool both_adapt = settings.model.lora.exist() && theirs.model.lora.exist();
+  for (const Key& key : find_section("lora")->keys) {
+    if (!both_adapt || !settings.lora_initial.empty() || key.name == "initial") continue;
+    const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();
+    if (ours != in_it)
+      found += text("\n  lora.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");
   }
   require(found.empty(), "'", path, "' is not of the model that the deck describes:", found);
 }

@@ -10,12 +10,14 @@
 namespace ostrakon::evaluate {
 namespace {
 
-/// The parameter that is trained in a plan: the smallest of the last unit that has any.
+/// The parameter that is trained in a plan: the smallest of the last unit that may train any.
 std::string trained_parameter(const config::Settings& settings) {
   const std::vector<model::Parameter> all = config::parameters_of(settings);
-  const model::Parameter* smallest = &all.back();
+  const model::Parameter* smallest = nullptr;
   for (const model::Parameter& one : all)
-    if (one.owner == all.back().owner && one.elements() < smallest->elements()) smallest = &one;
+    if (!one.frozen && (smallest == nullptr || one.owner != smallest->owner ||
+                        one.elements() < smallest->elements()))
+      smallest = &one;
   return smallest->full_name();
 }
 

@@ -98,14 +98,18 @@ void Generator::install() {
 
 void Generator::load(checkpoint::ParameterSource& weights) {
   const Exec exec;
+  const plan::StepPlan& plan = program_.plan;
   std::vector<float> host;
   dispatch_dtype(model_->dtype(), [&](auto number) {
     using T = decltype(number);
     std::vector<T> numbers;
     for (int u = 0; u < model_->units(); ++u) {
-      const int buffer = program_.plan.units[u].masters;
+      const int buffer = plan.units[u].masters;
       const auto flat = runtime::view_of<T, OnDevice>(program_, arenas(), buffer);
       for (const model::Parameter& parameter : model_->parameters(u)) {
+        const plan::FlatRange one = parameter.frozen ? plan.frozen(u) : plan.trained(u);
+        const std::int64_t first =
+            plan.offset_in(plan.buffers[buffer], one.first, {}, 0) + parameter.offset;
         host.resize(static_cast<std::size_t>(parameter.elements()));
         weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
                      host.data());
@@ -113,7 +117,7 @@ void Generator::load(checkpoint::ParameterSource& weights) {
         std::transform(host.begin(), host.end(), numbers.begin(),
                        [](float value) { return static_cast<T>(value); });
         math::copy_to_device(exec, host_view(numbers),
-                             flat.range(parameter.offset, parameter.offset + parameter.elements()));
+                             flat.range(first, first + parameter.elements()));
       }
     }
   });

@@ -57,6 +57,17 @@ void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t f
 }
 
 template <class T>
+void fill_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
+                  double deviation) {
+  const double width = 2.0 * sqrt(3.0) * deviation;  // of the interval
+  for_each_item(
+      exec, "fill_uniform", x.size(), KOKKOS_LAMBDA(std::int64_t item) {
+        const RandomBits bits = philox(key, static_cast<std::uint64_t>(first + item), 0);
+        x[item] = T(static_cast<compute_t<T>>(width * (uniform(bits.word[0], bits.word[1]) - 0.5)));
+      });
+}
+
+template <class T>
 void fill_log_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                       double least, double most) {
   for_each_item(
@@ -67,6 +78,7 @@ void fill_log_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int6
       });
 }
 
+template void fill_uniform<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t, double);
 template void fill_log_uniform<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t,
                                       double, double);
 template void fill_normal<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t, double);

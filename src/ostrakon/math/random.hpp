@@ -41,6 +41,12 @@ template <class T>
 void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                  double deviation);
 
+/// Fills x[i] with element first + i of the sequence `key` of numbers with mean 0 and standard
+/// deviation `deviation` that are spread evenly.
+template <class T>
+void fill_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
+                  double deviation);
+
 /// Fills x[i] with the logarithm of element first + i of the sequence `key` of numbers that are
 /// spread evenly over [least, most).
 template <class T>

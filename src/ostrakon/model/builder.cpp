@@ -72,7 +72,8 @@ int Builder<T>::State::declare(Parameter parameter) {
     elements *= extent;
   }
   parameter.owner = owner;
-  parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
+  parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name())) ||
+                     (lora.exist() && !is_of_adapter(parameter.name));
   parameter.pieces = pieces();
   parameters.push_back(std::move(parameter));
   numbers.push_back(operations.add_weight(parameters.back()));
@@ -152,6 +153,11 @@ template <class T>
 void Builder<T>::set_products(math::ProductDType dtype, bool quantizes_weights) {
   state_->operations.set_products(dtype);
   state_->quantizes = quantizes_weights;
+}
+
+template <class T>
+void Builder<T>::set_lora(const LoraSettings& settings) {
+  state_->lora = settings;
 }
 
 template <class T>

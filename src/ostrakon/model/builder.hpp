@@ -167,6 +167,9 @@ class Builder {
   /// Linear layers that are declared from now on multiply in this dtype. `quantizes_weights`:
   /// whether their weights are gathered in 8 bits.
   void set_products(math::ProductDType dtype, bool quantizes_weights = false);
+  /// Linear layers that are declared from now on have these adapters, and all parameters but
+  /// these are frozen.
+  void set_lora(const LoraSettings& settings);
   /// The rows whose next tokens are predicted: all, or where sequences are decoded the last one of
   /// each run. A cross-entropy of that row is in fact its logits.
   Value predicting_rows(const Value& x);

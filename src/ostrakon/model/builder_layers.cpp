@@ -19,7 +19,8 @@ Value Builder<T>::linear(const Value& x, const std::string& name, std::int64_t c
   if (!makes_rows || settings.bias) s.require_cut(name, "columns", columns);
   const Cut cut = makes_rows ? Cut{true, {}} : Cut{false, {columns}};
   s.declare(linear_parameters(name, columns, s.columns(v), settings, cut));
-  return s.make(s.operations.linear(v, name, columns, graph::Keep::mlp, true), name);
+  const int made = s.operations.linear(v, name, columns, graph::Keep::mlp, true);
+  return s.make(s.adapt(made, v, name, columns), name);
 }
 
 template <class T>
@@ -33,7 +34,8 @@ Value Builder<T>::linear_onto(const Value& onto, const Value& x, const std::stri
   s.require_cut(name, "columns", s.columns(to));
   s.declare(linear_parameters(name, s.columns(to), s.columns(v), settings, {true, {}}));
   if (v == to) v = s.copy_of(v);  // a gradient can't be added to what the product takes
-  return s.make(s.operations.linear_onto(to, v, name, name), name);
+  const int made = s.operations.linear_onto(to, v, name, name);
+  return s.make(s.adapt(made, v, name, s.columns(to)), name);
 }
 
 template <class T>
@@ -46,7 +48,10 @@ Value Builder<T>::gated_linear(const Value& x, const std::string& name, std::int
   s.require_cut(name, "columns", columns);
   s.declare(
       linear_parameters(name, 2 * columns, s.columns(v), settings, {false, {columns, columns}}));
-  const int both = s.operations.linear(v, name, 2 * columns, graph::Keep::mlp, true);
+  int both = s.operations.linear(v, name, 2 * columns, graph::Keep::mlp, true);
+  const std::string mlp = name.substr(0, name.rfind('.') + 1);  // its layers have adapters
+  both = s.adapt(both, v, mlp + "gate", columns);
+  both = s.adapt(both, v, mlp + "up", columns, columns);
   return s.make(s.operations.activation(both, name + ".activated", activation), name);
 }
 
@@ -162,7 +167,9 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
                           ? Products{{made.end() - 2, made.end()}, {made.begin(), made.end() - 2}}
                           : Products{made});
     if (gates > 0) gate = made.front();
-    v = made.back(), k = made.rbegin()[1], q = made.rbegin()[2];
+    v = s.adapt(made.back(), in, name + ".v", keys);
+    k = s.adapt(made.rbegin()[1], in, name + ".k", keys);
+    q = s.adapt(made.rbegin()[2], in, name + ".q", queries);
   }
   const auto norm_heads = [&] {
     k = operations.head_norm(k, name + ".key_norm", norm, is_each);

@@ -31,8 +31,9 @@ struct Builder<T>::State {
   Frozen frozen;
   FindTable find_table;
   std::vector<Parameter> parameters;
-  bool quantizes = false;    // whether weights of linear layers are gathered in 8 bits, from now on
-  std::vector<int> numbers;  // which of the graph's weights each of these is
+  bool quantizes = false;  // whether weights of linear layers are gathered in 8 bits, from now on
+  LoraSettings lora;
+  std::vector<int> numbers;           // which of the graph's weights each of these is
   std::map<int, std::string> unread;  // values that nothing has taken, by what made them
   bool is_loss = false, reads_batch = false;
   std::set<int> inputs_read;
@@ -108,6 +109,18 @@ struct Builder<T>::State {
       parameter.quantized = quantizes && parameter.shape.size() > 1;
       declare(std::move(parameter));
     }
+  }
+  /// y of the layer of x with its adapter, if it has one, in `columns` columns from `first` on.
+  int adapt(int y, int x, const std::string& layer, std::int64_t columns, std::int64_t first = 0) {
+    if (!lora.has(layer)) return y;
+    const std::int64_t inputs = value(x).columns;
+    // Kaiming's uniform initializer with a = sqrt(5), as PEFT has it: a variance of 1 / (3 inputs).
+    declare(Parameter::uniform(layer + ".lora_a.weight", {lora.rank, inputs},
+                               1.0 / std::sqrt(3.0 * static_cast<double>(inputs))));
+    Parameter up = Parameter::zeros(layer + ".lora_b.weight", {columns, lora.rank});
+    up.decays = true;
+    declare(std::move(up));
+    return operations.adapt(y, x, layer, first, lora.scale());
   }
   /// A table of rows that are looked up, or give logits.
   int declare_table(const std::string& name, std::int64_t rows, std::int64_t columns,

@@ -46,6 +46,27 @@ void require_modules_possible(const DecoderSettings& settings, const LeafShape& 
           " with multi_token_depth 1, whose experts are a unit of their own; expected before");
 }
 
+void require_adapters_possible(const DecoderSettings& settings, const LeafShape& leaf) {
+  const LoraSettings& lora = settings.lora;
+  require(lora.rank >= 0, "model lora rank is ", lora.rank, ", expected 0 for none, or more");
+  if (!lora.exist()) return;
+  require(std::isfinite(lora.alpha) && lora.alpha != 0.0, "model lora alpha is ", lora.alpha,
+          ", expected a finite number other than 0");
+  require(!lora.layers.empty(), "model lora layers are none; expected at least one");
+  const auto refuse_if = [](bool is_refused, const char* what) {
+    require(!is_refused, "model lora with ", what,
+            ", whose layers have no adapters; expected none");
+  };
+  refuse_if(leaf.tensor_pieces() > 1, "tensor pieces");
+  refuse_if(settings.experts.exist(), "experts");
+  refuse_if(settings.latent.exist(), "latent attention");
+  refuse_if(settings.attention_gate, "a gate of attention");
+  refuse_if(settings.has_delta_nets(), "gated delta nets");
+  refuse_if(settings.multi_token_depth > 0, "multi_token_depth");
+  refuse_if(lora.has("mlp.gate") && !math::is_gated(settings.activation),
+            "layer mlp.gate and an activation without a gate");
+}
+
 void require_documents_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(leaf.has_documents || !leaf.restarts_positions,
           "positions restart in documents, but sequences have none; expected documents");
@@ -106,6 +127,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           "tokens of a sequence, which is cut into ",
           leaf.context_ranks * leaf.pieces(), " parts; expected 1");
   require_documents_possible(settings, leaf);
+  require_adapters_possible(settings, leaf);
   const bool has_head_weights = (settings.query_key_norm == QueryKeyNorm::head ||
                                  settings.query_key_norm == QueryKeyNorm::rotated) &&
                                 settings.norm_weight != math::NormWeight::none;
@@ -268,6 +290,7 @@ class UnitMaker {
 
   std::unique_ptr<GraphUnit<T>> make_embedding() const {
     Builder<T> b("embedding", ends_, 0, frozen_, {}, recompute_);
+    b.set_lora(settings_.lora);
     return finish(b, describe_embedding(b, settings_, leaf_.tokens));
   }
 
@@ -277,6 +300,7 @@ class UnitMaker {
     std::string name = "block." + std::to_string(first);
     if (count > 1) name += "-" + std::to_string(first + count - 1);
     Builder<T> b(std::move(name), leaf_, settings_.width, frozen_, {}, recompute_);
+    b.set_lora(settings_.lora);
     Value x = b.input();
     std::vector<FormOfBlock> forms;
     for (std::int64_t layer = first; layer < first + count; ++layer) {
@@ -315,6 +339,7 @@ class UnitMaker {
     Builder<T> b(
         "head", ends_, settings_.width, frozen_, [&](const std::string&) { return &table; },
         recompute_, static_cast<int>(settings_.multi_token_depth) + 1);
+    b.set_lora(settings_.lora);
     auto unit = finish(b, describe_head(b, settings_, b.input()));
     if (settings_.tie_embeddings) unit->description().tied_to = 0;
     return unit;

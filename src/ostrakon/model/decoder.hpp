@@ -110,6 +110,8 @@ struct DecoderSettings {
   std::int64_t multi_token_depth = 0;
   double multi_token_factor = 0.3;
 
+  LoraSettings lora = {};
+
   double embedding_scale = 1.0;  ///< of what the embedding makes
   double residual_scale = 1.0;   ///< of what attention and MLP add to the residual stream
   double logit_scale = 1.0;
@@ -210,6 +212,8 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// with head_bias. Linear layers are (out, in): y = x W^T + b. Biases only with `bias`, of MLPs
 /// only with mlp_bias(), and RMS norm has none in any case. Norms are attention.out_norm and
 /// mlp.out_norm where norm_placement has them behind, and have no parameters with norm_weight none.
+/// A layer with an adapter has the parameters of LoraSettings; parts of attention.qkv and of
+/// mlp.gate_up have adapters of their own.
 /// Normal initializer for weights, with deviation / sqrt(2 layers) for the two projections back
 /// into the residual stream (Radford et al. 2019). Weights of shape (out, in) and embeddings decay;
 /// norms and biases do not.

@@ -8,6 +8,8 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
+#include <set>
+#include <string>
 
 namespace ostrakon::model {
 
@@ -17,6 +19,35 @@ struct LinearSettings {
   double deviation = 0.02;
   bool bias = true;
 };
+
+/// A linear layer of a block that may have an adapter, and what PEFT calls it in models of Llama's
+/// kind. Queries, keys and values are parts of one layer, as gate and up are.
+struct AdaptableLayer {
+  const char* layer;
+  const char* target;
+};
+constexpr AdaptableLayer adaptable_layers[] = {
+    {"attention.q", "q_proj"},   {"attention.k", "k_proj"}, {"attention.v", "v_proj"},
+    {"attention.out", "o_proj"}, {"mlp.gate", "gate_proj"}, {"mlp.up", "up_proj"},
+    {"mlp.down", "down_proj"}};
+
+/// Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): a layer of `layers` computes x W^T +
+/// b + scale() (x A^T) B^T, with A `layer`.lora_a.weight (rank, inputs) and B `layer`.lora_b.weight
+/// (outputs, rank). All other parameters are frozen.
+struct LoraSettings {
+  std::int64_t rank = 0;  ///< 0: no layer has an adapter
+  double alpha = 16.0;
+  std::set<std::string> layers = {"attention.q", "attention.v"};  ///< of adaptable_layers
+
+  bool exist() const { return rank > 0; }
+  bool has(const std::string& layer) const { return exist() && layers.count(layer) > 0; }
+  double scale() const { return alpha / static_cast<double>(rank); }
+};
+
+/// Whether a parameter with this name, full or within its owner, is an adapter's.
+inline bool is_of_adapter(const std::string& name) {
+  return name.find(".lora_") != std::string::npos;
+}
 
 /// A norm of rows, or of heads. The bias is layernorm's, and none without a weight.
 struct NormSettings {

@@ -16,6 +16,7 @@ enum class Initializer {
   zeros,
   ones,
   normal,
+  uniform,     ///< spread evenly around 0
   log_uniform  ///< logarithms of numbers that are spread evenly from 0.01 to 16
 };
 
@@ -62,7 +63,7 @@ struct Parameter {
   std::string name;  ///< within its owner: "attention.qkv.weight"
   std::vector<std::int64_t> shape;
   Initializer initializer = Initializer::zeros;
-  double deviation = 0.0;   ///< of a normal initializer
+  double deviation = 0.0;   ///< of a normal or uniform initializer
   bool decays = false;      ///< takes part in weight decay
   std::int64_t offset = 0;  ///< first element in its segment; set by lay_out_parameters
   std::string owner = {};   ///< the part of the model: "block.3"; set by lay_out_parameters
@@ -109,6 +110,9 @@ struct Parameter {
   /// One that starts with random numbers of mean 0 and decays.
   static Parameter normal(std::string name, std::vector<std::int64_t> shape, double deviation) {
     return {std::move(name), std::move(shape), Initializer::normal, deviation, true};
+  }
+  static Parameter uniform(std::string name, std::vector<std::int64_t> shape, double deviation) {
+    return {std::move(name), std::move(shape), Initializer::uniform, deviation, true};
   }
 };
 

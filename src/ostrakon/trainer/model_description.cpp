@@ -35,6 +35,9 @@ std::string words_of(const model::Parameter& parameter) {
     case model::Initializer::normal:
       words += ", normal " + config::format_number(parameter.deviation);
       break;
+    case model::Initializer::uniform:
+      words += ", uniform " + config::format_number(parameter.deviation);
+      break;
     case model::Initializer::log_uniform:
       words += ", log uniform";
       break;

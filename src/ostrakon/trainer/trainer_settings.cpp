@@ -67,6 +67,7 @@ constexpr Field fields[] = {
     {"policy.reduce", "precision", "reduce"},
     {"policy.moments.dtype", "optimizer", "moments"},
     {"policy.offload", "memory", "offload"},
+    {"policy.frozen_without_masters", "precision", "frozen"},
     {"policy.offload_activations", "memory", "activations"},
     {"early_updates", "memory", "early_updates"},
     {"pinned_host_memory", "memory", "pinned"},

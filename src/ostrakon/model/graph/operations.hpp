@@ -97,6 +97,9 @@ class Operations {
               int onto = -1);
   /// onto + x W^T + b, rounded once.
   int linear_onto(int onto, int x, const std::string& name, const std::string& made);
+  /// y with scale x A^T B^T added to its columns from `first` on, in place of y: parameters
+  /// `layer`.lora_a.weight (rank, inputs) and .lora_b.weight (outputs, rank). Nothing is in pieces.
+  int adapt(int y, int x, const std::string& layer, std::int64_t first, double scale);
   /// The norm of each head by itself, in place of x; parameter `name`.weight (head width), if the
   /// norm has one, or with own weights (columns), of which tensor ranks have those of their heads.
   int head_norm(int x, const std::string& name, const math::HeadNorm& norm, bool has_own_weights);

@@ -73,11 +73,14 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   const Spans compute = compute_spans(policy, grid), update = update_spans(policy, grid);
 
   // Masters in the other memory need a copy to compute with. Masters in another dtype need one,
-  // too, unless they are converted while they are gathered, which is done on the device.
+  // too, unless they are converted while they are gathered, which is done on the device. Frozen
+  // parameters without masters have that copy alone.
   const bool are_apart = master_space != copy_space;
   const bool convert = model.element_bytes != model.master_bytes;
   const bool convert_in_gather = policy.sharding == Sharding::full && copy_space == Space::device;
-  const bool have_copies = is_run && (are_apart || (convert && !convert_in_gather));
+  const bool drops_masters = is_run && convert && policy.frozen_without_masters;
+  const bool have_copies =
+      is_run && (are_apart || (convert && !convert_in_gather) || drops_masters);
 
   Layouts layouts;
   // With compute copies, masters are needed only by the rank that updates them.
@@ -88,6 +91,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
       is_run ? Layout{unit_spans(grid), Space::device, model.element_bytes} : layouts.compute;
   layouts.gradient = {gradient_spans(grid), update_space, model.master_bytes};
   layouts.update = {update, update_space, model.master_bytes};
+  layouts.frozen_without_masters = drops_masters;
   layouts.reduce_element_bytes =
       policy.reduce == DType::fp32 ? model.master_bytes : bytes_of(policy.reduce);
   layouts.accumulation = accumulation_of(policy, grid);

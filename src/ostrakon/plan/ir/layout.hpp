@@ -57,6 +57,8 @@ struct Layouts {
                               ///< sum_order.hpp
   int expert_ranks = 1;       ///< UnitDescription::expert_ranks of the units that this table is for
   bool cuts_matrices = true;  ///< UnitDescription::cuts_matrices of these units
+  /// Whether frozen parameters have no masters, but compute copies alone.
+  bool frozen_without_masters = false;
   bool updates_early = false;  ///< whether a unit is updated before the sums over the whole step
                                ///< are known
   /// Whether units without whole matrices are updated before these sums are known, and the updates

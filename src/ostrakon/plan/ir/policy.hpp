@@ -249,6 +249,9 @@ struct PolicyChoices {
   Checkpointing activation_checkpointing;
   Moments moments;
   Offload offload = Offload::none;
+  /// Whether frozen parameters are kept in the dtype alone in which they are computed with, without
+  /// masters.
+  bool frozen_without_masters = false;
   /// Whether activations wait in host memory for backward, except those of the last units, whose
   /// backward follows at once.
   bool offload_activations = false;

@@ -146,7 +146,8 @@ struct PlannedUnit {
   std::vector<int> recompute_phases;  ///< phases of forward that a recompute runs
   int first_of_gradients = 0;
   bool stays_gathered = false;  ///< whether parameters stay gathered until they are used last
-  int masters = -1;             ///< master parameters; -1 also where they are borrowed
+  int masters = -1;             ///< master parameters, of those that have any; -1 also where they
+                                ///< are borrowed
   int working = -1;             ///< copies to compute with; -1: the masters are used
   int first_moments = -1;
   /// Second moments, laid out as the first ones but without whole_matrices, whose update rule has

@@ -104,7 +104,21 @@ void export_parameters(Builder& builder, int u) {
   moving.gathered = "gathered masters";
   std::vector<int> made;
   const int masters = redistribute(builder, u, builder.state(u).masters, whole, moving, made);
-  builder.use(builder.emit(Kind::export_parameters, u), Role::parameters, masters, Access::read);
+  int copies = -1, converted = -1;
+  const FlatRange frozen = builder.plan().frozen(u);
+  if (builder.state(u).layouts.frozen_without_masters && !frozen.empty()) {
+    moving.on_device = "uploaded";
+    moving.gathered = "gathered copies";
+    copies = redistribute(builder, u, builder.state(u).working,
+                          {{}, Space::device, builder.model().element_bytes}, moving, made);
+    converted = builder.make_buffer("converted", u, Category::workspace,
+                                    builder.plan().padded(frozen) * whole.element_bytes);
+    made.push_back(converted);
+  }
+  Action& action = builder.emit(Kind::export_parameters, u);
+  builder.use(action, Role::parameters, masters, Access::read);
+  builder.use(action, Role::source, copies, Access::read);
+  builder.use(action, Role::workspace, converted, Access::write);
   builder.release(u, made);
 }
 

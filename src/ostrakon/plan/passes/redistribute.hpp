@@ -33,7 +33,8 @@ int redistribute(Builder& builder, int u, int source, const Layout& to,
 /// divides it; the other ranks' parts are gathered.
 void gather_in_place(Builder& builder, int u, int buffer, const Spans& from, const Layout& to);
 
-/// Hands a unit's master parameters to the caller, whole on each rank.
+/// Hands a unit's master parameters to the caller, whole on each rank; those without masters as
+/// they are computed with, converted.
 void export_parameters(Builder& builder, int u);
 
 }  // namespace ostrakon::plan

@@ -34,8 +34,9 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
     const Layout moment{layouts.update.divided, layouts.update.space, moment_bytes};
     const bool is_borrowed = state.tied_stages.source >= 0;
     if (!is_borrowed)
-      state.masters =
-          builder.make_state("parameters", u, Category::parameters, state.flats, layouts.masters);
+      state.masters = builder.make_state("parameters", u, Category::parameters,
+                                         layouts.frozen_without_masters ? trained : state.flats,
+                                         layouts.masters);
     if (layouts.has_copies() || is_borrowed)
       state.working =
           builder.make_state("working copy", u, Category::parameters, state.flats, layouts.compute);

@@ -7,6 +7,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/handlers/unit_buffers.hpp>
 
 namespace ostrakon::train {
@@ -150,6 +151,16 @@ void ComputeHandlers::export_parameters(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const View<const float*> both = buffers.device_view<float>(Role::parameters);
   const std::int64_t frozen = plan.padded(plan.frozen(unit));
+  if (buffers.action.buffer(Role::source) >= 0) {
+    const View<float*> converted = buffers.device_view<float>(Role::workspace);
+    dispatch_dtype(model_.dtype(), [&](auto one) {
+      using T = decltype(one);
+      math::convert<T, float, OnDevice>(
+          buffers.exec, buffers.device_view<T>(Role::source).range(0, frozen), converted);
+    });
+    buffers.exec.fence();
+    return context_.visitor(plan.units[unit].number, both, converted);
+  }
   context_.visitor(plan.units[unit].number, both.range(frozen, both.size()), both.range(0, frozen));
 }
 

@@ -13,51 +13,57 @@
 
 namespace ostrakon::train {
 
+namespace {
+
+/// Fills `values`, elements from `first` on of an array with the slice.
+void make_initial_values(const Exec& exec, const ParameterSlice& slice, std::int64_t first,
+                         std::uint64_t seed, View<float*> values) {
+  const model::Parameter& parameter = *slice.parameter;
+  if (parameter.initializer == model::Initializer::zeros) return math::fill(exec, values, 0.0f);
+  if (parameter.initializer == model::Initializer::ones) return math::fill(exec, values, 1.0f);
+  const std::uint64_t key = math::random_key(seed, parameter.full_name());
+  std::int64_t done = 0;
+  slice.elements.range(first - slice.offset, values.size())
+      .for_each([&](std::int64_t element, std::int64_t run) {
+        const View<float*> some = values.range(done, done + run);
+        if (parameter.initializer == model::Initializer::normal)
+          math::fill_normal(exec, some, key, element, parameter.deviation);
+        else if (parameter.initializer == model::Initializer::uniform)
+          math::fill_uniform(exec, some, key, element, parameter.deviation);
+        else
+          math::fill_log_uniform(exec, some, key, element, 0.01, 16.0);
+        done += run;
+      });
+}
+
+}  // namespace
+
 void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
                          std::int64_t begin, std::uint64_t seed, View<float*> values) {
-  const std::int64_t count = values.size();
   math::fill(exec, values, 0.0f);
   for (const ParameterSlice& slice : slices) {
     const std::int64_t first = std::max(slice.offset, begin);
-    const std::int64_t some = std::min(slice.offset + slice.count, begin + count) - first;
-    if (some <= 0) continue;
-    const View<float*> at = values.range(first - begin, first - begin + some);
-    switch (slice.parameter->initializer) {
-      case model::Initializer::zeros:
-        break;
-      case model::Initializer::ones:
-        math::fill(exec, at, 1.0f);
-        break;
-      case model::Initializer::normal:
-      case model::Initializer::log_uniform: {
-        const bool is_normal = slice.parameter->initializer == model::Initializer::normal;
-        const std::uint64_t key = math::random_key(seed, slice.parameter->full_name());
-        std::int64_t done = 0;
-        slice.elements.range(first - slice.offset, some)
-            .for_each([&](std::int64_t element, std::int64_t run) {
-              const View<float*> some_values = at.range(done, done + run);
-              if (is_normal)
-                math::fill_normal(exec, some_values, key, element, slice.parameter->deviation);
-              else
-                math::fill_log_uniform(exec, some_values, key, element, 0.01, 16.0);
-              done += run;
-            });
-        break;
-      }
-    }
+    const std::int64_t end = std::min(slice.offset + slice.count, begin + values.size());
+    if (first < end)
+      make_initial_values(exec, slice, first, seed, values.range(first - begin, end - begin));
   }
 }
 
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
-                 checkpoint::ParameterSource& weights, View<float*> values) {
+                 checkpoint::ParameterSource& weights, std::uint64_t seed, View<float*> values) {
   constexpr std::int64_t most = std::int64_t{1} << 20;
   const std::int64_t count = values.size();
   std::vector<float> read;
   math::fill(exec, values, 0.0f);
   for (const ParameterSlice& slice : slices) {
     const model::Parameter& parameter = *slice.parameter;
+    const std::int64_t start = std::max(slice.offset, begin);
     const std::int64_t end = std::min(slice.offset + slice.count, begin + count);
-    for (std::int64_t first = std::max(slice.offset, begin); first < end; first += most) {
+    if (start < end && !weights.has(parameter.owner, parameter.name)) {
+      make_initial_values(exec, slice, start, seed, values.range(start - begin, end - begin));
+      continue;
+    }
+    for (std::int64_t first = start; first < end; first += most) {
       const std::int64_t some = std::min(most, end - first);
       read.resize(static_cast<std::size_t>(some));
       float* to = read.data();
@@ -115,7 +121,7 @@ void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource
                       [&](std::int64_t begin, std::int64_t count) {
                         const View<float*> values = memory_.scratch().range(0, count);
                         if (weights != nullptr)
-                          read_values(exec_, slices, begin, *weights, values);
+                          read_values(exec_, slices, begin, *weights, seed_, values);
                         else
                           make_initial_values(exec_, slices, begin, seed_, values);
                         memory_.store(dtype, values, buffer, offset + begin);

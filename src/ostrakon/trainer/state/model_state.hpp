@@ -26,9 +26,10 @@ namespace ostrakon::train {
 void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
                          std::int64_t begin, std::uint64_t seed, View<float*> values);
 
-/// Reads values from `weights`. Throws whatever `weights` throws.
+/// Reads values from `weights`, and computes initial ones of parameters that it does not have.
+/// Throws whatever `weights` throws.
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
-                 checkpoint::ParameterSource& weights, View<float*> values);
+                 checkpoint::ParameterSource& weights, std::uint64_t seed, View<float*> values);
 
 /// A rank's state from step to step: masters, working copies and moments, in arenas that it owns.
 /// Methods are collective over the mesh unless said otherwise.
@@ -80,6 +81,9 @@ class ModelState {
     std::int64_t begin;  ///< offset in the buffer
     std::int64_t bytes;
     std::int64_t staged;  ///< offset in the staging copy
+    /// Whether the buffer has elements of copy_dtype(), which are saved as floats; `begin` is in
+    /// bytes of these, and `bytes` in bytes of floats.
+    bool widens;
   };
 
   DType compute_dtype() const { return layout_.model().dtype(); }
@@ -109,6 +113,7 @@ class ModelState {
   template <class Space>
   View<const char*, Space> saved_bytes(const SavedBytes& saved) const;
   HostView<char*> bounce(std::int64_t bytes);
+  void widen(const SavedBytes& saved, std::int64_t first, HostView<char*> to);
   void restore(int buffer, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
                std::vector<checkpoint::Wanted>& wanted);
   void gather_shares(int buffer, DType dtype, const Channels& channels);
@@ -127,6 +132,7 @@ class ModelState {
   StateMemory memory_;
   std::vector<SavedBytes> saved_;
   std::vector<char> bounce_;  ///< host memory for data of a device
+  std::vector<char> narrow_;  ///< host memory for elements of 16 bits, of a device or not
   Exec exec_;
   bool has_values_ = false;
 };

@@ -19,7 +19,11 @@ void ModelState::note_saved_bytes() {
   for (const SavedSlice& saved : saved_slices(layout_)) {
     const std::int64_t size = bytes_of(dtype_of(saved.slice.state));
     const std::int64_t bytes = saved.slice.count * size;
-    saved_.push_back({saved.buffer, saved.offset * size, bytes, staged});
+    const bool widens = saved.slice.state == State::parameters && copy_dtype() != DType::fp32 &&
+                        std::any_of(plan_.units.begin(), plan_.units.end(),
+                                    [&](const auto& unit) { return unit.working == saved.buffer; });
+    saved_.push_back({saved.buffer, saved.offset * (widens ? bytes_of(copy_dtype()) : size), bytes,
+                      staged, widens});
     staged += bytes;
   }
   if (plan_.checkpoint >= 0 && staged > plan_.buffers[plan_.checkpoint].bytes)
@@ -38,6 +42,10 @@ void ModelState::stage() {
   std::vector<Copy> copies;
   for (const SavedBytes& slice : saved_) {
     const HostView<char*> to = copy.range(slice.staged, slice.staged + slice.bytes);
+    if (slice.widens) {
+      widen(slice, 0, to);
+      continue;
+    }
     if (!memory_.is_host_readable(slice.buffer)) {
       math::copy_to_host(exec_, saved_bytes<OnDevice>(slice), to);
       continue;
@@ -63,6 +71,11 @@ const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_
     const std::int64_t begin = one.staged + first;
     return memory_.view<char, OnHost>(plan_.checkpoint).range(begin, begin + bytes).data();
   }
+  if (one.widens) {
+    const HostView<char*> floats = bounce(bytes);
+    widen(one, first, floats);
+    return floats.data();
+  }
   if (memory_.is_host_readable(one.buffer))
     return saved_bytes<OnHost>(one).range(first, first + bytes).data();
   const HostView<char*> copy = bounce(bytes);
@@ -73,6 +86,33 @@ const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_
 template <class Space>
 View<const char*, Space> ModelState::saved_bytes(const SavedBytes& saved) const {
   return memory_.view<char, Space>(saved.buffer).range(saved.begin, saved.begin + saved.bytes);
+}
+
+/// Writes elements of 16 bits as floats: bytes of these from the saved slice's byte `first` on.
+void ModelState::widen(const SavedBytes& saved, std::int64_t first, HostView<char*> to) {
+  constexpr auto of_float = static_cast<std::int64_t>(sizeof(float));
+  dispatch_dtype(copy_dtype(), [&](auto one) {
+    using T = decltype(one);
+    constexpr auto of_number = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t count = to.size() / of_float;
+    const std::int64_t begin = saved.begin + first / of_float * of_number;
+    const std::int64_t end = begin + count * of_number;
+    const char* from = nullptr;
+    if (memory_.is_host_readable(saved.buffer)) {
+      from = memory_.view<char, OnHost>(saved.buffer).range(begin, end).data();
+    } else {
+      narrow_.resize(static_cast<std::size_t>(end - begin));
+      math::copy_to_host(exec_, memory_.view<char, OnDevice>(saved.buffer).range(begin, end),
+                         host_view(narrow_));
+      from = narrow_.data();
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      T number;
+      std::memcpy(&number, from + i * of_number, sizeof number);
+      const auto value = static_cast<float>(number);
+      std::memcpy(to.data() + i * of_float, &value, sizeof value);
+    }
+  });
 }
 
 /// Returns host memory of that many bytes.
@@ -152,7 +192,8 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
 void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
   const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
   const plan::Buffer& target = plan_.buffers[working];
-  if (masters < 0 || target.divided != plan_.buffers[masters].divided)
+  if (masters < 0 || target.divided != plan_.buffers[masters].divided ||
+      !(target.flats == plan_.buffers[masters].flats))
     return initialize(working, copy_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {

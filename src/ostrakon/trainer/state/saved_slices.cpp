@@ -39,13 +39,20 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
     const std::vector<model::Parameter>& parameters = layout.parameters(u);
     const int first = first_row[static_cast<std::size_t>(plan.units[u].number)];
     for (const State state : all_states) {
-      const int buffer = buffer_of(plan.units[u], state);
-      for (const ParameterSlice& slice :
-           layout.slices_in_buffer(buffer, plan.units[u].layouts.gradient.divided)) {
-        // A unit's parameters are consecutive in that array.
-        const auto row = static_cast<int>(slice.parameter - parameters.data());
-        slices.push_back({{state, first + row, slice.first, slice.count}, buffer, slice.offset});
-      }
+      const plan::Layouts& layouts = plan.units[u].layouts;
+      const auto add = [&](int buffer, bool frozen_alone) {
+        for (const ParameterSlice& slice :
+             layout.slices_in_buffer(buffer, layouts.gradient.divided)) {
+          if (frozen_alone && !slice.parameter->frozen) continue;
+          // A unit's parameters are consecutive in that array.
+          const auto row = static_cast<int>(slice.parameter - parameters.data());
+          slices.push_back({{state, first + row, slice.first, slice.count}, buffer, slice.offset});
+        }
+      };
+      const bool has_copies_alone = layouts.frozen_without_masters && state == State::parameters &&
+                                    plan.units[u].masters >= 0;
+      if (has_copies_alone) add(plan.units[u].working, true);
+      add(buffer_of(plan.units[u], state), false);
     }
   }
   return slices;

@@ -29,7 +29,7 @@ DType dtype_of(checkpoint::State state, DType moments);
 /// A slice of one kind of a parameter's state that a rank saves, and its place in memory.
 struct SavedSlice {
   checkpoint::Slice slice;
-  int buffer;
+  int buffer;  ///< where frozen parameters have no masters, that of their copies in 16 bits
   std::int64_t offset;  ///< offset in the buffer, in elements
 };
 

@@ -8,6 +8,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/adapters/adapted_source.hpp>
+#include <ostrakon/checkpoint/adapters/peft_writer.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
@@ -81,8 +83,40 @@ constexpr Named<DType> exported_dtypes[] = {{DType::fp32, "fp32"}, {DType::bf16,
 struct Export {
   DType dtype = DType::fp32;
   std::optional<std::int64_t> shard_bytes;
-  bool overwrite = false;
+  bool overwrite = false, merge = false, adapters = false;
 };
+
+/// Throws Error unless the options fit to whether the weights have adapters.
+void require_adapters_said(const Export& line, const model::LoraSettings& lora,
+                           const std::string& in) {
+  require(!lora.exist() || line.merge != line.adapters, "'", in, "' has adapters, of rank ",
+          lora.rank,
+          "; expected either --adapters (them alone, as PEFT reads them) or --merge "
+          "(a model without, to whose weights they are added)");
+  require(lora.exist() || !(line.merge || line.adapters), "'", in,
+          "' has no adapters; expected neither --adapters nor --merge");
+  require(!line.adapters || !line.shard_bytes,
+          "--shard-size with --adapters, which writes one "
+          "file; expected --merge, or no --shard-size");
+  require(!line.adapters || line.dtype == DType::fp32, "--dtype ", ostrakon::name(line.dtype),
+          " with --adapters, which are fp32; expected fp32");
+}
+
+/// Writes adapters alone, as a folder of PEFT.
+int export_adapters(const std::string& in, const std::string& out, const ModelFile& model,
+                    const checkpoint::Family& family) {
+  checkpoint::NewFolder folder(out);
+  const config::Settings& settings = model.settings;
+  const std::string source = checkpoint::source_folder_of(model.parameters->huggingface_config());
+  checkpoint::write_peft(folder.partial(), family, settings.model,
+                         source.empty() ? settings.checkpoint.initial_weights : source,
+                         *model.parameters);
+  folder.commit();
+  std::cout << "wrote " << printable(out) << ", adapters of step " << format_count(model.step)
+            << " of " << printable(in) << " as PEFT's of a " << family.model_type << ", rank "
+            << settings.model.lora.rank << "\n";
+  return 0;
+}
 
 int export_weights(const Export& line, const Given& given) {
   const std::string in = resolve_model_path(given.operands[0]), &out = given.operands[1];
@@ -95,13 +129,24 @@ int export_weights(const Export& line, const Given& given) {
   else
     require(!line.overwrite, "--overwrite replaces a file; OUT, '", out,
             "', is a folder, which must be new or empty");
-  const ModelFile model = open_with_deck(in);
+  ModelFile model = open_with_deck(in);
+  const model::DecoderSettings adapted = model.settings.model;
+  require_adapters_said(line, adapted.lora, in);
+  require(!line.adapters || !is_file, "OUT, '", out,
+          "', is a file; expected a new folder, as PEFT has two files");
   model.parameters->verify();
+  model.settings.model.lora = {};
   const checkpoint::HuggingFaceModel described = {
       model.settings.model, model.settings.training.sequence_length, line.dtype,
       end_of_text(model.tokenizer), model.parameters->huggingface_config()};
-  const std::string config = checkpoint::write_huggingface_config(described);
   const checkpoint::Family& family = checkpoint::family_of(described);
+  if (line.adapters) {
+    model.settings.model = adapted;
+    return export_adapters(in, out, model, family);
+  }
+  const std::string config = checkpoint::write_huggingface_config(described);
+  const std::unique_ptr<checkpoint::ParameterSource> unmerged = std::move(model.parameters);
+  model.parameters = std::make_unique<checkpoint::MergedSource>(*unmerged, adapted);
   const checkpoint::HuggingFaceOutput output = {
       &family,
       described.tokens,
@@ -128,7 +173,7 @@ int export_weights(const Export& line, const Given& given) {
 }
 
 struct Import {
-  std::optional<std::string> deck, tokenizer;
+  std::optional<std::string> deck, tokenizer, adapters;
   bool overwrite = false;
 };
 
@@ -141,10 +186,18 @@ int import_weights(const Import& line, const Given& given) {
                          !checkpoint::huggingface_config_next_to(in).empty();
   require(line.deck || described, "import needs --deck DECK: no config.json next to '", in,
           "' describes the model");
-  const config::Settings settings = settings_of_safetensors(in, line.deck, std::nullopt);
+  config::Settings settings = settings_of_safetensors(in, line.deck, std::nullopt);
+  if (line.adapters) {
+    require(described, "--adapters reads them for a model in a folder of Hugging Face, and '", in,
+            "' is none; expected one with config.json");
+    const checkpoint::HuggingFaceConfig config =
+        checkpoint::load_huggingface_config(checkpoint::huggingface_config_next_to(in));
+    settings.model.lora = checkpoint::lora_of_peft(*line.adapters, *config.family, settings.model);
+  }
   const auto source = checkpoint::open_parameters(
       in, settings.model, settings.training.sequence_length,
-      [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); });
+      [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); },
+      line.adapters.value_or(""));
   const std::string said = source->tokenizer();
   const std::string theirs = said.empty() ? unknown_tokenizer : said;
   const std::string tokenizer = line.tokenizer.value_or(theirs);
@@ -207,6 +260,10 @@ Command export_command() {
        {"--shard-size", "SIZE", size(line->shard_bytes),
         "of the folder's files, at most (5GB; 500MB; powers of 1000); there is an index where "
         "there are several"},
+       {"--adapters", "", flag(line->adapters),
+        "of a model with adapters: writes these alone, a folder as PEFT reads it"},
+       {"--merge", "", flag(line->merge),
+        "of a model with adapters: writes a model without, to whose weights they are added"},
        {"--overwrite", "", flag(line->overwrite), overwrite_help}},
       [line](const Given& given) { return export_weights(*line, given); }};
 }
@@ -221,6 +278,8 @@ Command import_command() {
             "config.json next to FILE (default: config.json alone describes them)"},
            {"--tokenizer", "NAME", any_text(line->tokenizer),
             "tokenizer of the weights (default: that in FILE, or external)"},
+           {"--adapters", "FOLDER", word(line->adapters),
+            "adapters of the model in FILE, a folder of PEFT, which OUT.h5 has besides"},
            {"--overwrite", "", flag(line->overwrite), overwrite_help}},
           [line](const Given& given) { return import_weights(*line, given); }};
 }

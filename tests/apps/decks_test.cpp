@@ -101,8 +101,11 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
                                         bytes(json["host_memory"]["arena_bytes"]),
                                         bytes(json["traffic"]["bytes_inside_nodes"]),
                                         bytes(json["traffic"]["bytes_across_nodes"])}));
-    // Five gigabytes are left for what libraries need on a device of 80.
+    // Some gigabytes are left for what libraries need on a device of 80, or of 24.
     EXPECT_LE(json["memory"]["arena_bytes"], 75'000'000'000);
+    if (deck == "llama3-8b-lora") {
+      EXPECT_LE(json["memory"]["arena_bytes"], 22'000'000'000);
+    }
     EXPECT_LE(json["memory"]["arena_bytes"].get<double>(),
               1.03 * json["memory"]["lower_bound_bytes"].get<double>());
     if (row != rows.front() && !tests::takes_every_case()) continue;
@@ -118,11 +121,11 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Decks,
-                         ::testing::Values("gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b",
-                                           "llama3-70b-tensor", "llama3-405b-tensor", "llama3.1-8b",
-                                           "qwen2.5-7b", "qwen3-8b", "gemma2-9b", "olmo2-7b",
-                                           "gpt-oss-20b", "qwen3-30b-a3b", "qwen3-next-80b-a3b",
-                                           "deepseek-v3"),
+                         ::testing::Values("gpt2-124m", "llama3-8b", "llama3-8b-lora", "llama3-70b",
+                                           "llama3-405b", "llama3-70b-tensor", "llama3-405b-tensor",
+                                           "llama3.1-8b", "qwen2.5-7b", "qwen3-8b", "gemma2-9b",
+                                           "olmo2-7b", "gpt-oss-20b", "qwen3-30b-a3b",
+                                           "qwen3-next-80b-a3b", "deepseek-v3"),
                          [](const auto& deck) {
                            std::string name = deck.param;
                            for (char& c : name)

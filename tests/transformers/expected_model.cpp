@@ -38,16 +38,6 @@ class RandomBits {
   std::uint64_t state_;
 };
 
-/// Returns fp32 numbers in [center - 3/8, center + 3/8]: exact in double, rounded once.
-Floats values_of(std::uint64_t seed, const std::string& name, std::int64_t count, double center) {
-  RandomBits bits(seed, name);
-  constexpr double half = 1 << 23;
-  Floats values(static_cast<std::size_t>(count));
-  for (float& value : values)
-    value = static_cast<float>(center + 0.375 * ((static_cast<double>(bits.next()) - half) / half));
-  return values;
-}
-
 /// Calls `use` for each name that a name with ranges, "layers.{0-2}.weight", stands for.
 void for_each_name(const std::string& name, const std::function<void(const std::string&)>& use) {
   const std::size_t begin = name.find('{'), middle = name.find('-', begin), end = name.find('}');
@@ -58,6 +48,15 @@ void for_each_name(const std::string& name, const std::function<void(const std::
 }
 
 }  // namespace
+
+Floats values_of(std::uint64_t seed, const std::string& name, std::int64_t count, double center) {
+  RandomBits bits(seed, name);
+  constexpr double half = 1 << 23;
+  Floats values(static_cast<std::size_t>(count));
+  for (float& value : values)
+    value = static_cast<float>(center + 0.375 * ((static_cast<double>(bits.next()) - half) / half));
+  return values;
+}
 
 std::vector<std::string> expected_names() {
   std::vector<std::string> names;
@@ -72,7 +71,7 @@ ExpectedModel read_expected(const std::string& name) {
   ExpectedModel expected;
   expected.name = name;
   expected.config = file.at("config");
-  const auto seed = file.at("seed").get<std::uint64_t>();
+  const auto seed = expected.seed = file.at("seed").get<std::uint64_t>();
   for (const auto& [key, center] : {std::pair("tensors_around_0", 0.0), {"tensors_around_1", 1.0}})
     for (const auto& item : file.at(key).items())
       for_each_name(item.key(), [&, center = center](const std::string& tensor) {

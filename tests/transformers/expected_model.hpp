@@ -24,6 +24,7 @@ struct ExpectedTensor {
 
 struct ExpectedModel {
   std::string name;
+  std::uint64_t seed = 0;               ///< of all values that are made by formula
   nlohmann::json config;                ///< config.json
   std::vector<ExpectedTensor> tensors;  ///< model.safetensors, by name
   std::int64_t parameters = 0;
@@ -44,6 +45,9 @@ struct ExpectedModel {
 std::vector<std::string> expected_names();
 
 ExpectedModel read_expected(const std::string& name);
+
+/// Numbers in [center - 3/8, center + 3/8] of what has a name, by the formula of README.md.
+Floats values_of(std::uint64_t seed, const std::string& name, std::int64_t count, double center);
 
 /// Writes config.json and model.safetensors into a folder.
 void write_folder(const ExpectedModel& expected, const std::string& folder);

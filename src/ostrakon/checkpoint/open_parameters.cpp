@@ -8,6 +8,7 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/checkpoint/adapters/adapted_source.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
 #include <ostrakon/checkpoint/huggingface/other_weights.hpp>
@@ -41,6 +42,9 @@ void require_parameters_of(const model::DecoderSettings& settings, const Shapes&
     expected[parameter.full_name()] = parameter.shape;
   for (const auto& [name, shape] : found) {
     const auto ours = expected.find(name);
+    require(settings.lora.exist() || !model::is_of_adapter(name), what, ": parameter ", name,
+            " is an adapter's, of which the model has none; expected the keys of section lora that "
+            "it was trained with, or weights merged by ostrakon-checkpoint export --merge");
     require(ours != expected.end(), what, ": parameter ", name,
             " is no part of the model that the settings describe");
     Shape wanted = ours->second;
@@ -118,32 +122,71 @@ void require_kept_config(const ParameterSource& source, const std::string& path,
                        tokens);
 }
 
+bool have_adapters(const Shapes& shapes) {
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [](const auto& one) { return model::is_of_adapter(one.first); });
+}
+
+model::DecoderSettings without_adapters(model::DecoderSettings settings) {
+  settings.lora = {};
+  return settings;
+}
+
+/// Parameters, and whether adapters are among them.
+struct Opened {
+  std::unique_ptr<ParameterSource> parameters;
+  bool has_adapters = false;
+};
+
+Opened open_file(const std::string& path, const model::DecoderSettings& settings,
+                 std::int64_t tokens, const RequireDeck& require_deck) {
+  const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
+                                 const std::string& what) {
+    if (require_deck) require_deck(source.deck());
+    const model::DecoderSettings model =
+        have_adapters(shapes) ? settings : without_adapters(settings);
+    require_parameters_of(model, shapes, what);
+    require_kept_config(source, path, settings, tokens);
+  };
+  if (is_checkpoint(path)) {
+    auto parameters = std::make_unique<CheckpointParameters>(path);
+    const Shapes shapes = parameters->shapes();
+    require_model(*parameters, shapes, text("checkpoint '", path, "'"));
+    return {std::move(parameters), have_adapters(shapes)};
+  }
+  // Before config.json is read, as another format is the first thing to know.
+  require_no_other_weights(path);
+  if (!looks_like_hdf5(path))
+    return {open_safetensors(path, without_adapters(settings), tokens), false};
+  auto file = std::make_unique<WeightsReader>(path);
+  const Shapes shapes = shapes_of(*file);
+  require_model(*file, shapes, text("weights file '", path, "'"));
+  return {std::move(file), have_adapters(shapes)};
+}
+
 }  // namespace
 
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
-                                                 const RequireDeck& require_deck) {
+                                                 const RequireDeck& require_deck,
+                                                 const std::string& adapters) {
   const std::string broken = broken_link(path);
   require(broken.empty(), broken);
   require(is_there(path), "'", path, "' does not exist; expected weights or a checkpoint");
-  const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
-                                 const std::string& what) {
-    if (require_deck) require_deck(source.deck());
-    require_parameters_of(settings, shapes, what);
-    require_kept_config(source, path, settings, tokens);
-  };
-  if (is_checkpoint(path)) {
-    auto parameters = std::make_unique<CheckpointParameters>(path);
-    require_model(*parameters, parameters->shapes(), text("checkpoint '", path, "'"));
-    return parameters;
+  Opened opened = open_file(path, settings, tokens, require_deck);
+  if (!settings.lora.exist() || (opened.has_adapters && adapters.empty()))
+    return std::move(opened.parameters);
+  std::unique_ptr<PeftReader> reader;
+  if (!adapters.empty()) {
+    const HuggingFaceModel model = {without_adapters(settings),
+                                    tokens,
+                                    DType::fp32,
+                                    {},
+                                    opened.parameters->huggingface_config()};
+    reader = std::make_unique<PeftReader>(adapters, family_of(model), settings);
   }
-  // Before config.json is read, as another format is the first thing to know.
-  require_no_other_weights(path);
-  if (!looks_like_hdf5(path)) return open_safetensors(path, settings, tokens);
-  auto file = std::make_unique<WeightsReader>(path);
-  require_model(*file, shapes_of(*file), text("weights file '", path, "'"));
-  return file;
+  return std::make_unique<AdaptedSource>(std::move(opened.parameters), std::move(reader));
 }
 
 }  // namespace ostrakon::checkpoint

@@ -19,10 +19,15 @@ using RequireDeck = std::function<void(const std::string& deck)>;
 /// the config.json next to safetensors, or kept in the file, describes another computation: see
 /// require_same_model. `require_deck` is called before shapes are compared, with the deck that is
 /// stored with the weights: it can name all differing keys, where a shape names one parameter.
+///
+/// Of a model with adapters (`settings.lora`) the file may have all parameters, or all but
+/// adapters. `adapters`: a folder of PEFT to read these from; empty: they are those in the file,
+/// or, if it has none, are missing: ParameterSource::has.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
-                                                 const RequireDeck& require_deck = {});
+                                                 const RequireDeck& require_deck = {},
+                                                 const std::string& adapters = "");
 
 /// Whether a path is a plain file that begins with HDF5's signature.
 bool looks_like_hdf5(const std::string& path);

@@ -223,7 +223,8 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   const auto open = [&] {
     weights = checkpoint::open_parameters(
         path, settings.model, settings.training.sequence_length,
-        [&](const std::string& deck) { config::require_same_model(settings, deck, path); });
+        [&](const std::string& deck) { config::require_same_model(settings, deck, path); },
+        settings.lora_initial);
     if (console.is_root() && !options.dry_run && !weights->checks_what_it_reads())
       weights->verify();
   };

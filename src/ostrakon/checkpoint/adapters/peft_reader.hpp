@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/checkpoint/adapters/adapted_rows.hpp>
+#include <ostrakon/checkpoint/adapters/peft_config.hpp>
+#include <ostrakon/checkpoint/families/family.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::checkpoint {
+
+/// The adapters in a folder of PEFT: which layers have some, of which rank and alpha. Throws Error
+/// where layers of one block have adapters and those of another not, or what has an adapter is no
+/// layer that may have one.
+model::LoraSettings lora_of_peft(const std::string& folder, const Family& family,
+                                 const model::DecoderSettings& settings);
+
+/// Reads adapters from a folder of PEFT.
+class PeftReader {
+ public:
+  /// `settings`: with the adapters that are expected. Throws Error that names the key or tensor in
+  /// which the folder's are others.
+  PeftReader(const std::string& folder, const Family& family,
+             const model::DecoderSettings& settings);
+
+  /// A parameter "attention.q.lora_b.weight" of a block, in fp32.
+  std::vector<float> read(const std::string& owner, const std::string& parameter);
+
+  const PeftConfig& config() const { return config_; }
+
+ private:
+  const Family& family_;
+  model::DecoderSettings settings_;
+  PeftConfig config_;
+  SafetensorsReader file_;
+};
+
+}  // namespace ostrakon::checkpoint

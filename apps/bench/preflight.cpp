@@ -38,7 +38,8 @@ int run_preflight(comm::Communicator& world, const std::string& deck,
   std::unique_ptr<Training> training;
   std::unique_ptr<mesh::Mesh> mesh;
   if (deck.empty()) {
-    train::set_matrix_threads({}, world);
+    const config::Settings defaults;
+    train::set_matrix_threads(defaults, world);
     mesh = std::make_unique<mesh::Mesh>(world.mpi());
   } else {
     config::Settings settings = apps::read_deck(world, deck, overrides);

@@ -143,7 +143,7 @@ void convolution_backward_input(const Exec& exec, std::int64_t tokens, View<cons
       KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end, std::int64_t channel,
                     std::int64_t channels) {
         const Taps<T> of(weight, channel, channels);
-        C sum[channels_of_item];
+        C sum[channels_of_item] = {};
         for (std::int64_t r = begin; r < end; ++r) {
           for (std::int64_t c = 0; c < channels; ++c) sum[c] = C(0);
           const std::int64_t behind = tokens - 1 - r % tokens;

@@ -12,10 +12,29 @@ namespace ostrakon::bench {
 namespace {
 
 /// Names around the function that a kernel is in: what runs kernels, and namespaces.
-constexpr const char* runners[] = {
-    "Kokkos",        "Impl",         "ParallelFor",   "ParallelReduce", "ParallelScan", "ostrakon",
-    "math",          "optim",        "model",         "for_each_team",  "for_each_row", "for_each",
-    "for_each_item", "for_each_run", "sum_over_rows", "launch"};
+constexpr const char* runners[] = {"Kokkos",
+                                   "Impl",
+                                   "ParallelFor",
+                                   "ParallelReduce",
+                                   "ParallelScan",
+                                   "ostrakon",
+                                   "math",
+                                   "optim",
+                                   "model",
+                                   "for_each_team",
+                                   "for_each_row",
+                                   "for_each",
+                                   "for_each_item",
+                                   "for_each_run",
+                                   "sum_over_rows",
+                                   "launch",
+                                   "run_block",
+                                   "for_each_held",
+                                   "for_each_block_team",
+                                   "for_each_cluster",
+                                   "for_each_row_of_logits",
+                                   "for_each_row_block",
+                                   "for_each_vector_of_rows"};
 
 bool is_runner(const std::string& name) {
   return name.front() == '_' || name.rfind("cuda_parallel_launch", 0) == 0 ||

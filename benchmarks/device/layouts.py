@@ -2,7 +2,7 @@
 """Layouts that have to give one rank's bits: models, and how ranks share them."""
 
 # Settings of all runs, and of each model. A layout is compared with one rank of its model.
-COMMON = {"data.dataset": "synthetic", "training.steps": 4, "training.sequence_length": 256,
+COMMON = {"data.dataset": "synthetic", "training.steps": 3, "training.sequence_length": 256,
           "training.global_batch_size": 8, "training.micro_batch_size": 1, "output.every": 1,
           "output.digest_every": 1, "checkpoint.every": 0, "precision.gather": "bf16",
           "runtime.peak_gflops": 1}

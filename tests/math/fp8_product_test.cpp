@@ -180,15 +180,24 @@ std::pair<Matrix, Matrix> product(const Matrix& a, bool turn_a, const Matrix& b,
   return {sum, size};
 }
 
-/// Sums of k terms in float, and one rounding to C.
+/// Sums of k terms in float, and one rounding to C. Tensor cores of compute capability 9.0 add
+/// products of 8-bit numbers with 14 bits (DeepSeek-V3, 3.3.2), before they add these sums in
+/// float.
 template <class C>
 void expect_near(const Matrix& c, const Matrix& expected, const Matrix& size, std::int64_t k) {
+  const double of_sum = products_on_device ? 0x1p-12 : static_cast<double>(k) * 0x1p-23;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const double of_result = is_16bit<C> ? 0x1p-8 * std::abs(expected.values[i]) : 0.0;
-    ASSERT_LE(std::abs(c.values[i] - expected.values[i]),
-              static_cast<double>(k) * 0x1p-23 * size.values[i] + of_result)
-        << i;
+    ASSERT_LE(std::abs(c.values[i] - expected.values[i]), of_sum * size.values[i] + of_result) << i;
   }
+}
+
+/// Those of fp8 and mxfp8 that can be multiplied here.
+std::vector<ProductDType> dtypes_here() {
+  std::vector<ProductDType> all;
+  for (const ProductDType dtype : {ProductDType::fp8, ProductDType::mxfp8})
+    if (why_no_fp8(dtype).empty()) all.push_back(dtype);
+  return all;
 }
 
 template <class T>
@@ -200,7 +209,7 @@ TYPED_TEST(Fp8Products, MultiplyRoundedOperands) {
   using C = compute_t<T>;
   const std::int64_t m = 48, n = 32, k = 288;
   enum class Adds { nothing, in_place, apart };
-  for (const ProductDType dtype : {ProductDType::fp8, ProductDType::mxfp8})
+  for (const ProductDType dtype : dtypes_here())
     for (const bool turn_b : {true, false})
       for (const Adds adds : {Adds::nothing, Adds::in_place, Adds::apart}) {
         const Fp8Formats formats{turn_b ? Fp8Format::e4m3 : Fp8Format::e5m2, Fp8Format::e4m3,
@@ -268,6 +277,7 @@ TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
                                       {ProductDType::fp8, 6},
                                       {ProductDType::mxfp8, 1},
                                       {ProductDType::mxfp8, 9}}) {
+    if (!why_no_fp8(dtype).empty()) continue;
     const Fp8Formats formats{Fp8Format::e5m2, Fp8Format::e4m3, dtype};
     const DeviceArray<std::byte> workspace(fp8_gemm_by_piece_workspace<T>(dtype, m, n, k, pieces));
     const DeviceArray<C> c(m * n);
@@ -283,7 +293,7 @@ TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
 TYPED_TEST(Fp8Products, NumbersThatAreNotFiniteStaySo) {
   using T = TypeParam;
   const std::int64_t m = 32, n = 16, k = 64;
-  for (const ProductDType dtype : {ProductDType::fp8, ProductDType::mxfp8})
+  for (const ProductDType dtype : dtypes_here())
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       std::vector<T> values = random_values<T>(m * k, 1);

@@ -126,62 +126,101 @@ KOKKOS_INLINE_FUNCTION Two<C, C> gated_gradient(C g, C u, C d) {
 #if OSTRAKON_ON_DEVICE
 
 /// What a thread computes of vectors of a row (row_blocks.hpp): y and, with `has_gradient`, also dx
-/// of x and dy, as they are stored, to sums over rows. An empty y is left out. x and dx of gated
-/// activations have a second half, `half` columns on.
+/// of x and dy, as they are stored, to sums over rows, unless these are null. An empty y is left
+/// out. x and dx of gated activations have a second half, `half` columns on.
 template <Activation kind, bool has_gradient, class T>
 struct ActivationTerms {
   using C = compute_t<T>;
-  static constexpr int n = vector_elements<T>(), outputs = is_gated(kind) ? 2 : 1;
+  static constexpr bool is_pair = is_gated(kind);
+  static constexpr int n = vector_elements<T>();
   View<const T**> x, dy;
   View<T**> y, dx;
   std::int64_t half;
+  bool whole;  ///< whether all rows are whole vectors
+
+  ActivationTerms(View<const T**> x_, View<const T**> dy_, View<T**> y_, View<T**> dx_,
+                  std::int64_t half_)
+      : x(x_),
+        dy(dy_),
+        y(y_),
+        dx(dx_),
+        half(half_),
+        whole(half % n == 0 && are_whole<n>(x, dy, y, dx)) {}
 
   KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t column, C* sums) const {
     const T* const in = x.data() + r * x.stride();
-    const Vector<T, n> first = load_lanes<n>(in, column, half);
+    const Vector<T, n> first = load(in, column);
     Vector<T, n> second = first, gradient = first;
-    if (is_gated(kind)) second = load_lanes<n>(in + half, column, half);
-    if (has_gradient) gradient = load_lanes<n>(dy.data() + r * dy.stride(), column, half);
-    if (y) {
-      Vector<T, n> out;
-      for (int k = 0; k < n; ++k) out.at[k] = static_cast<T>(value(first.at[k], second.at[k]));
-      store_lanes<n>(y.data() + r * y.stride(), column, half, out);
-    }
-    if (!has_gradient) return;
+    if constexpr (is_pair) second = load(in + half, column);
+    if constexpr (has_gradient) gradient = load(dy.data() + r * dy.stride(), column);
+    // What y needs is computed without a y, too: its gradient needs most of it.
+    Vector<T, n> out;
+    for (int k = 0; k < n; ++k) out.at[k] = static_cast<T>(value(first.at[k], second.at[k]));
+    if (y) store(y.data() + r * y.stride(), column, out);
+    if constexpr (has_gradient) differentiate(r, column, first, second, gradient, sums);
+  }
+
+ private:
+  KOKKOS_INLINE_FUNCTION void differentiate(std::int64_t r, std::int64_t column,
+                                            const Vector<T, n>& first, const Vector<T, n>& second,
+                                            const Vector<T, n>& gradient, C* sums) const {
     Vector<T, n> dfirst, dsecond;
     for (int k = 0; k < n; ++k) {
       const Two<C, C> both = derivatives(first.at[k], second.at[k], gradient.at[k]);
       dfirst.at[k] = static_cast<T>(both.first);
       dsecond.at[k] = static_cast<T>(both.second);
-      sums[k] += C(dfirst.at[k]);
-      if (is_gated(kind)) sums[(outputs - 1) * n + k] += C(dsecond.at[k]);
     }
     T* const to = dx.data() + r * dx.stride();
-    store_lanes<n>(to, column, half, dfirst);
-    if (is_gated(kind)) store_lanes<n>(to + half, column, half, dsecond);
+    store(to, column, dfirst);
+    if constexpr (is_pair) store(to + half, column, dsecond);
+    if (sums == nullptr) return;
+    for (int k = 0; k < n; ++k) {
+      sums[k] += C(dfirst.at[k]);
+      if constexpr (is_pair) sums[n + k] += C(dsecond.at[k]);
+    }
   }
 
- private:
+  KOKKOS_INLINE_FUNCTION Vector<T, n> load(const T* row, std::int64_t column) const {
+    return whole ? load_vector<n>(row + column) : load_lanes<n>(row, column, half);
+  }
+  KOKKOS_INLINE_FUNCTION void store(T* row, std::int64_t column, const Vector<T, n>& values) const {
+    if (whole)
+      store_vector<n>(row + column, values);
+    else
+      store_lanes<n>(row, column, half, values);
+  }
+
   KOKKOS_INLINE_FUNCTION static C value(C in, C up) {
-    if constexpr (is_gated(kind))
+    if constexpr (is_pair)
       return gated<kind>(in, up);
     else
       return value_at<kind>(in);
   }
   KOKKOS_INLINE_FUNCTION static Two<C, C> derivatives(C in, C up, C d) {
-    if constexpr (is_gated(kind))
+    if constexpr (is_pair)
       return gated_gradient<kind>(in, up, d);
     else
       return {d * derivative_at<kind>(in), C(0)};
   }
 };
 
-template <Activation kind, bool has_gradient, class T>
-void run(const Exec& exec, const char* name, std::int64_t rows, std::int64_t columns,
-         const ActivationTerms<kind, has_gradient, T>& terms) {
-  using Terms = ActivationTerms<kind, has_gradient, T>;
-  for_each_row_block<Terms::n, Terms::outputs>(exec, name, RowBlocks(rows, 1, 1), columns, terms,
-                                               View<compute_t<T>**>());
+template <Activation kind, class T>
+void activate(const Exec& exec, View<const T**> x, View<T**> y) {
+  using Terms = ActivationTerms<kind, false, T>;
+  const Terms terms(x, {}, y, {}, y.columns());
+  for_each_vector_of_rows<Terms::n>(
+      exec, "activation", y.rows(), y.columns(),
+      KOKKOS_LAMBDA(std::int64_t r, std::int64_t column) { terms.add(r, column, nullptr); });
+}
+
+template <Activation kind, class T>
+void differentiate(const Exec& exec, const char* name, View<const T**> x, View<const T**> dy,
+                   View<T**> dx, View<T**> again) {
+  using Terms = ActivationTerms<kind, true, T>;
+  const Terms terms(x, dy, again, dx, dy.columns());
+  for_each_vector_of_rows<Terms::n>(
+      exec, name, dy.rows(), dy.columns(),
+      KOKKOS_LAMBDA(std::int64_t r, std::int64_t column) { terms.add(r, column, nullptr); });
 }
 
 #else
@@ -259,8 +298,7 @@ void activation_forward(const Exec& exec, Activation activation, View<const T**>
                 is_gated(activation) ? 2 * columns : columns);
   for_kind(activation, [&](auto kind) {
 #if OSTRAKON_ON_DEVICE
-    run(exec, "activation", y.rows(), columns,
-        ActivationTerms<kind.value, false, T>{x, {}, y, {}, columns});
+    activate<kind.value, T>(exec, x, y);
 #else
     if constexpr (is_gated(kind.value))
       activate_gated<kind.value, T>(exec, x, y);
@@ -278,8 +316,7 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
   require_shape("activation_backward", "dx", dx, dy.rows(), columns);
   for_kind(activation, [&](auto kind) {
 #if OSTRAKON_ON_DEVICE
-    run(exec, "dactivation", dy.rows(), dy.columns(),
-        ActivationTerms<kind.value, true, T>{x, dy, {}, dx, dy.columns()});
+    differentiate<kind.value, T>(exec, "dactivation", x, dy, dx, {});
 #else
     if constexpr (is_gated(kind.value))
       differentiate_gated<kind.value, T>(exec, x, dy, dx);
@@ -302,12 +339,12 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
   if (again) require_shape(name, "again", again, dy.rows(), half);
   require_size_if_any(name, "dbias", dbias, columns);
   for_kind(activation, [&](auto kind) {
+    if (!dbias) return differentiate<kind.value, T>(exec, name, x, dy, dx, again);
     using Terms = ActivationTerms<kind.value, true, T>;
-    const Terms terms{x, dy, again, dx, half};
-    if (!dbias) return run(exec, name, dy.rows(), half, terms);
+    const Terms terms(x, dy, again, dx, half);
     const RowBlocks blocks(dy.rows(), sums.leaves, rows_of_column_block);
     const View<C**> partial = sums_of_blocks(name, sums, blocks, columns);
-    for_each_row_block<Terms::n, Terms::outputs>(exec, name, blocks, half, terms, partial);
+    for_each_row_block<Terms::n, Terms::is_pair ? 2 : 1>(exec, name, blocks, half, terms, partial);
     add_blocks<C, 1>(exec, "add_blocks", partial, sums.leaves, {{dbias}});
   });
 #else

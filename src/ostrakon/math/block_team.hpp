@@ -175,8 +175,8 @@ class CudaTeam {
 
 using BlockTeam = CudaTeam;
 
-template <int most, class Body>
-__global__ __launch_bounds__(most, 1) void run_block(const Body body) {
+template <int most, int blocks, class Body>
+__global__ __launch_bounds__(most, blocks) void run_block(const Body body) {
   body(CudaTeam());
 }
 
@@ -186,15 +186,16 @@ using BlockTeam = KokkosTeam;
 
 /// Runs body(team) for `teams` teams of `threads` threads, whole warps and at most `most`, with
 /// `memory` bytes of shared memory each, at most team_memory(); Body is KOKKOS_LAMBDA(const
-/// BlockTeam&). With CUDA `cluster` successive teams are a cluster (team_cluster.hpp).
-template <int most, class Body>
+/// BlockTeam&). A multiprocessor has at least `blocks` teams of `most` threads, so that registers
+/// are divided by as many. With CUDA `cluster` successive teams are a cluster (team_cluster.hpp).
+template <int most, int blocks = 1, class Body>
 void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
                          std::int64_t memory, const Body& body, [[maybe_unused]] int cluster = 1) {
   if (teams == 0 || LaunchCount::takes_one(name)) return;
   const ObservedKernel observed(name);
 #if OSTRAKON_CUDA_TEAMS
   const auto bytes = static_cast<int>(memory);
-  device::check(cudaFuncSetAttribute(run_block<most, Body>,
+  device::check(cudaFuncSetAttribute(run_block<most, blocks, Body>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                 "cudaFuncSetAttribute");
   cudaLaunchAttribute in_clusters = {};
@@ -208,9 +209,10 @@ void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams,
   launch.stream = stream_of(exec);
   launch.attrs = &in_clusters;
   launch.numAttrs = cluster > 1 ? 1 : 0;
-  device::check(cudaLaunchKernelEx(&launch, run_block<most, Body>, body), name);
+  device::check(cudaLaunchKernelEx(&launch, run_block<most, blocks, Body>, body), name);
 #else
-  using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
+  using Policy =
+      Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, blocks>, CapturesAsArgument>;
   Policy policy(exec, static_cast<int>(teams), threads);
   policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(memory)));
   Kokkos::parallel_for(

@@ -2,10 +2,17 @@
 #pragma once
 
 // 16-bit floats for storage and communication. Kernels convert them to float, compute in float, and
-// round once when they store. Conversions operate on bits, so that hosts and devices agree, and
-// have no branches, so that loops over them vectorise, which compilers don't do with _Float16.
+// round once when they store. Conversions on hosts operate on bits and have no branches, so that
+// loops over them vectorise, which compilers don't do with _Float16; NVIDIA's GPUs have an
+// instruction for each, which gives the same bits but for those of a NaN.
 
 #include <ostrakon/math/portability.hpp>
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define OSTRAKON_CONVERTS_HALVES 1
+#else
+#define OSTRAKON_CONVERTS_HALVES 0
+#endif
 
 namespace ostrakon {
 
@@ -27,13 +34,24 @@ KOKKOS_INLINE_FUNCTION std::uint16_t upper_half(std::uint32_t bits, std::uint32_
 }
 
 KOKKOS_INLINE_FUNCTION std::uint16_t bf16_of(float x) {
+#if OSTRAKON_CONVERTS_HALVES
+  std::uint16_t half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+#else
   const std::uint32_t bits = of_float(x);
   return upper_half(bits, 0x7FFFu + ((bits >> 16) & 1u));
+#endif
 }
 
 /// Returns the bits of the nearest fp16, ties to even; infinity from 65520 on. After Giesen's
 /// "float->half variants".
 KOKKOS_INLINE_FUNCTION std::uint16_t fp16_of(float x) {
+#if OSTRAKON_CONVERTS_HALVES
+  std::uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+#else
   const std::uint32_t bits = of_float(x);
   const std::uint32_t size = bits & ~float_sign;
   // The exponent's bias changes from 127 to 15; a carry out of the mantissa correctly increments
@@ -46,9 +64,15 @@ KOKKOS_INLINE_FUNCTION std::uint16_t fp16_of(float x) {
   result = size >= 0x47800000u ? 0x7C00u : result;                 // from 2^16 on
   result = size > float_infinity ? nan : result;
   return static_cast<std::uint16_t>(result | ((bits & float_sign) >> 16));
+#endif
 }
 
 KOKKOS_INLINE_FUNCTION float float_of_fp16(std::uint16_t half) {
+#if OSTRAKON_CONVERTS_HALVES
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+  return x;
+#else
   const std::uint32_t size = half & 0x7FFFu;
   const std::uint32_t normal = (size << 13) + (112u << 23);
   // 2^-14 + |x|, assembled from bits, minus 2^-14.
@@ -59,6 +83,7 @@ KOKKOS_INLINE_FUNCTION float float_of_fp16(std::uint16_t half) {
   result = size == 0x7C00u ? float_infinity : result;
   result = size > 0x7C00u ? nan : result;
   return to_float(result | (static_cast<std::uint32_t>(half & 0x8000u) << 16));
+#endif
 }
 
 }  // namespace half_bits

@@ -29,15 +29,16 @@ struct Held {
 #if OSTRAKON_IN_DEVICE_CODE
   Vector<T, n> at[vectors] = {};
 #else
-  Vector<T, n> at[vectors * most_threads_of_held_row];
+  Vector<T, n> at[vectors * 1024];  // of all threads that a team may have
 #endif
 };
 
 /// A row of `width` elements, of which each thread has up to `vectors` vectors of n. Elements past
 /// the end count for nothing. The order of a sum depends on the width, n and vectors alone.
-template <int n, int vectors, class Team = KokkosTeam>
+template <int n, int vectors, class Team = BlockTeam>
 class HeldRow {
  public:
+  static constexpr int vectors_of_thread = vectors;
   template <class T>
   using Of = Held<T, n, vectors>;
 
@@ -49,7 +50,11 @@ class HeldRow {
     using Element = std::remove_const_t<T>;
     const Element* const from = row.data();
     Of<Element> held;
-    for_each([&](int v, int begin) { held.at[v] = load_lanes<n>(from, begin, width_); });
+    const bool aligned = begin_vectors<n>(from);
+    for_each([&](int v, int begin) {
+      held.at[v] = aligned && is_whole(begin) ? load_vector<n>(from + begin)
+                                              : load_lanes<n>(from, begin, width_);
+    });
     return held;
   }
 
@@ -62,10 +67,7 @@ class HeldRow {
   template <class C, class F, class... In>
   KOKKOS_FUNCTION C own_sum(const F& f, const Of<In>&... in) const {
     C own = 0;
-    for_each([&](int v, int begin) {
-      for (int k = 0; k < n; ++k)
-        if (begin + k < width_) own = plus<C>(own, f(in.at[v].at[k]...));
-    });
+    for_each_lane([&](int v, int k) { own = plus<C>(own, f(in.at[v].at[k]...)); });
     return own;
   }
   template <class C>
@@ -77,21 +79,16 @@ class HeldRow {
   template <class C>
   KOKKOS_FUNCTION C own_maximum(const Of<C>& in, C lowest) const {
     C own = lowest;
-    for_each([&](int v, int begin) {
-      for (int k = 0; k < n; ++k)
-        if (begin + k < width_ && in.at[v].at[k] > own) own = in.at[v].at[k];
-    });
+    for_each_lane([&](int v, int k) { own = in.at[v].at[k] > own ? in.at[v].at[k] : own; });
     return own;
   }
   /// Returns the largest f(in...) of those elements.
   template <class C, class F, class... In>
   KOKKOS_FUNCTION C own_maximum(const F& f, C lowest, const Of<In>&... in) const {
     C own = lowest;
-    for_each([&](int v, int begin) {
-      for (int k = 0; k < n; ++k) {
-        const C value = begin + k < width_ ? f(in.at[v].at[k]...) : lowest;
-        own = value > own ? value : own;
-      }
+    for_each_lane([&](int v, int k) {
+      const C value = f(in.at[v].at[k]...);
+      own = value > own ? value : own;
     });
     return own;
   }
@@ -104,10 +101,14 @@ class HeldRow {
   template <class F, class Out, class... In>
   KOKKOS_FUNCTION void store(const View<Out*>& out, const F& f, const Of<In>&... in) const {
     Out* const to = out.data();
+    const bool aligned = begin_vectors<n>(to);
     for_each([&](int v, int begin) {
       Vector<Out, n> values;
       for (int k = 0; k < n; ++k) values.at[k] = static_cast<Out>(f(begin + k, in.at[v].at[k]...));
-      store_lanes<n>(to, begin, width_, values);
+      if (aligned && is_whole(begin))
+        store_vector<n>(to + begin, values);
+      else
+        store_lanes<n>(to, begin, width_, values);
     });
   }
 
@@ -136,6 +137,22 @@ class HeldRow {
   KOKKOS_FUNCTION const Team& team() const { return team_; }
 
  private:
+  /// Whether the vector that begins there ends in the row.
+  KOKKOS_FUNCTION bool is_whole(int begin) const { return begin + n <= width_; }
+
+  /// body(v, k) for element k of vector v, of all that are in the row.
+  template <class Body>
+  KOKKOS_FUNCTION void for_each_lane(const Body& body) const {
+    for_each([&](int v, int begin) {
+      if (is_whole(begin)) {
+        for (int k = 0; k < n; ++k) body(v, k);
+      } else {
+        for (int k = 0; k < n; ++k)
+          if (begin + k < width_) body(v, k);
+      }
+    });
+  }
+
   /// body(v, first element) for the vectors of this thread.
   template <class Body>
   KOKKOS_FUNCTION void for_each(const Body& body) const {
@@ -164,18 +181,14 @@ int threads_of_held_row(std::int64_t width) {
 }
 
 /// Runs body(HeldRow, index) for every index in [0, count), for rows of `width` elements; Body is
-/// KOKKOS_LAMBDA(const HeldRow<n, vectors>&, int64_t). The fewer threads a team has at most, the
-/// more registers each may have.
-template <int n, int vectors, int most = most_threads_of_held_row, class Body>
+/// KOKKOS_LAMBDA(const HeldRow<n, vectors>&, int64_t). A multiprocessor has at least `blocks` teams
+/// of `most` threads: the fewer, the more registers each thread may have.
+template <int n, int vectors, int most = most_threads_of_held_row, int blocks = 1, class Body>
 void for_each_held(const Exec& exec, const char* name, std::int64_t count, std::int64_t width,
                    const Body& body) {
-  if (count == 0 || LaunchCount::takes_one(name)) return;
-  const ObservedKernel observed(name);
-  using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
-  const Policy policy(exec, static_cast<int>(count), threads_of_held_row<n, vectors>(width));
-  Kokkos::parallel_for(
-      name, policy, KOKKOS_LAMBDA(const TeamMember& member) {
-        const KokkosTeam team(member);
+  for_each_block_team<most, blocks>(
+      exec, name, count, threads_of_held_row<n, vectors>(width), 0,
+      KOKKOS_LAMBDA(const BlockTeam& team) {
         body(HeldRow<n, vectors>(team, width), team.index());
       });
 }

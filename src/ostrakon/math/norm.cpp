@@ -48,9 +48,14 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
   const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
+  const auto hold = [&](auto vectors) {
+    normalize_held<gain, vectors.value, T>(exec, name, centered, compute_statistics, small, x,
+                                           weight, bias, y, mean, rstd, saved_mean, saved_rstd);
+  };
   if (can_hold<vector_elements<T>(), held_forward>(width))
-    return normalize_held<gain, T>(exec, name, centered, compute_statistics, small, x, weight, bias,
-                                   y, mean, rstd, saved_mean, saved_rstd);
+    return hold(std::integral_constant<int, held_forward>());
+  if (can_hold<vector_elements<T>(), long_forward>(width))
+    return hold(std::integral_constant<int, long_forward>());
 #endif
   for_each_row(
       exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {

@@ -23,22 +23,24 @@ KOKKOS_INLINE_FUNCTION C normalized(C value, C center, C scale, C factor, C term
 }
 
 /// Vectors of a row in each thread: of forward and, as this holds more arrays and sums, of
-/// backward.
-constexpr int held_forward = 4, held_backward = 2;
-/// Threads of a team, at most, in backward with a bias, whose sums take registers, too.
-constexpr int most_threads_with_bias = 256;
+/// backward. The fewer there are, the more teams a multiprocessor has, of which some load while
+/// others sum; long rows need more.
+constexpr int held_forward = 2, long_forward = 4, held_backward = 1, long_backward = 2;
+/// Teams of a multiprocessor, at least, in forward.
+template <int vectors>
+constexpr int teams_of_forward = vectors == held_forward ? 2 : 1;
 
 /// Does what `normalize` does, for rows that a team can hold.
-template <NormWeight gain, class T>
+template <NormWeight gain, int vectors, class T>
 void normalize_held(const Exec& exec, const char* name, bool centered, bool compute_statistics,
                     compute_t<T> epsilon, View<const T**> x, View<const T*> weight,
                     View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
                     View<compute_t<T>*> rstd, View<const compute_t<T>*> saved_mean,
                     View<const compute_t<T>*> saved_rstd) {
   using C = compute_t<T>;
-  using NormRow = HeldRow<vector_elements<T>(), held_forward>;
+  using NormRow = HeldRow<vector_elements<T>(), vectors>;
   const C over_width = C(1) / static_cast<C>(x.columns());
-  for_each_held<vector_elements<T>(), held_forward>(
+  for_each_held<vector_elements<T>(), vectors, most_threads_of_held_row, teams_of_forward<vectors>>(
       exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const NormRow& row, std::int64_t r) {
         const auto in = row.load(x.row(r));
         auto factors = in, terms = in;
@@ -87,7 +89,8 @@ KOKKOS_INLINE_FUNCTION C with_weight_term(C sum, C d, C value, C center, C scale
 
 /// dx and, unless empty, the norm made again and the sums of blocks of rows (blocks, columns of all
 /// results), for rows that a team or a cluster can hold. Sums of a column are in registers for a
-/// block. `has_bias`: whether the norm made again has one, or its gradient is wanted.
+/// block, which has at least one row. `has_bias`: whether the norm made again has one, or its
+/// gradient is wanted.
 template <NormWeight gain, bool has_bias, class T>
 struct NormBackward {
   using C = compute_t<T>;
@@ -104,12 +107,23 @@ struct NormBackward {
   template <class NormRow>
   KOKKOS_FUNCTION void operator()(const NormRow& row, std::int64_t block) const {
     auto weight_sums = row.filled(C(0)), bias_sums = row.filled(C(0));
-    const std::int64_t end = blocks.end(block);
-    for (std::int64_t r = blocks.begin(block); r < end; ++r) {
-      const auto in = row.load(x.row(r)), dout = row.load(dy.row(r));
-      auto before = dout, factors = dout;
-      if (adds) before = row.load(dx.row(r));
-      if (gain != NormWeight::none) factors = row.load(weight);
+    const std::int64_t begin = blocks.begin(block), end = blocks.end(block);
+    // The next row is loaded while the threads wait for each other in this one, unless rows are so
+    // long that registers are few.
+    constexpr std::int64_t ahead = NormRow::vectors_of_thread == held_backward ? 1 : 0;
+    auto next_in = row.load(x.row(begin)), next_dout = row.load(dy.row(begin));
+    auto next_before = next_dout, factors = next_dout;
+    if (adds) next_before = row.load(dx.row(begin));
+    if (gain != NormWeight::none) factors = row.load(weight);
+    for (std::int64_t r = begin; r < end; ++r) {
+      const auto load_next = [&] {
+        next_in = row.load(x.row(r + ahead));
+        next_dout = row.load(dy.row(r + ahead));
+        if (adds) next_before = row.load(dx.row(r + ahead));
+      };
+      if (ahead == 0 && r > begin) load_next();
+      const auto in = next_in, dout = next_dout, before = next_before;
+      if (ahead > 0 && r + ahead < end) load_next();
       const C over_width = C(1) / static_cast<C>(x.columns());
       const C center = centered ? mean[r] : C(0), scale = rstd[r];
       C average = 0;
@@ -164,20 +178,18 @@ struct NormBackward {
 };
 
 /// What holds a row in backward.
-enum class NormHolder { nothing, team, cluster };
+enum class NormHolder { nothing, team, team_of_long_rows, cluster };
 
-/// Returns it for rows of `width` elements. Whether there is a bias must not change the order of a
-/// row's sums, so that a team holds rows of layer norms up to the width to which it can with one.
+/// Returns it for rows of `width` elements. Where a team can't hold long rows with a bias, nothing
+/// does it: dx is computed apart then, as without one, so that a bias changes no order of sums.
 template <class T>
 NormHolder holder_of_backward(const Exec& exec, NormKind kind, bool has_bias, std::int64_t width) {
   constexpr int n = vector_elements<T>();
-  const bool alone_with_bias = can_hold<n, held_backward, most_threads_with_bias>(width);
-  const bool alone =
-      kind == NormKind::layernorm ? alone_with_bias : can_hold<n, held_backward>(width);
-  if (alone) return has_bias && !alone_with_bias ? NormHolder::nothing : NormHolder::team;
-  const std::int64_t of_team = items_for(width, teams_of_cluster(exec));
-  const bool together = has_bias ? can_hold<n, held_backward, most_threads_with_bias>(of_team)
-                                 : can_hold<n, held_backward>(of_team);
+  if (can_hold<n, held_backward>(width)) return NormHolder::team;
+  const bool together = can_hold<n, held_backward>(items_for(width, teams_of_cluster(exec)));
+  if (together && kind == NormKind::layernorm) return NormHolder::cluster;
+  if (can_hold<n, long_backward>(width))
+    return has_bias ? NormHolder::nothing : NormHolder::team_of_long_rows;
   return together ? NormHolder::cluster : NormHolder::nothing;
 }
 
@@ -185,13 +197,14 @@ NormHolder holder_of_backward(const Exec& exec, NormKind kind, bool has_bias, st
 template <NormWeight gain, bool has_bias, class T>
 void differentiate_held(const Exec& exec, const char* name, NormHolder holder,
                         const NormBackward<gain, has_bias, T>& kernel) {
-  constexpr int n = vector_elements<T>();
-  constexpr int most = has_bias ? most_threads_with_bias : most_threads_of_held_row;
+  constexpr int n = vector_elements<T>(), most = most_threads_of_held_row;
   const std::int64_t blocks = kernel.blocks.count(), width = kernel.x.columns();
   if (holder == NormHolder::cluster)
     for_each_held_by_cluster<n, held_backward, most>(exec, name, blocks, width, kernel);
-  else
-    for_each_held<n, held_backward, most>(exec, name, blocks, width, kernel);
+  else if (holder == NormHolder::team)
+    for_each_held<n, held_backward>(exec, name, blocks, width, kernel);
+  else if constexpr (!has_bias)
+    for_each_held<n, long_backward>(exec, name, blocks, width, kernel);
 }
 
 /// The contribution of a row to the gradients of the weight and of the bias, whichever are wanted.

@@ -48,6 +48,27 @@ View<C**> sums_of_blocks(const char* name, const RowSums<C>& sums, const RowBloc
   return sums.workspace.matrix(blocks.count(), columns);
 }
 
+/// Whether the rows of all matrices begin at whole vectors of n elements; an empty one's do.
+template <int n, class... T>
+bool are_whole(const View<T**>&... x) {
+  return ((!x || (begin_vectors<n>(x.data()) && x.stride() % n == 0)) && ...);
+}
+
+/// Runs body(row, column of its first element) for every vector of n elements of a matrix, each in
+/// a thread of its own. Body is KOKKOS_LAMBDA(int64_t, int64_t).
+template <int n, class Body>
+void for_each_vector_of_rows(const Exec& exec, const char* name, std::int64_t rows,
+                             std::int64_t columns, const Body& body) {
+  const std::int64_t vectors = items_for(columns, n);
+  if (vectors == 0) return;
+  const FastDivide by_vectors(vectors);
+  for_each_item(
+      exec, name, rows * vectors, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t r = by_vectors.quotient(item);
+        body(r, (item - r * vectors) * n);
+      });
+}
+
 /// Stores n neighbouring sums from column `begin` on, of `count` columns.
 template <int n, class C>
 KOKKOS_INLINE_FUNCTION void store_sums(C* to, std::int64_t begin, std::int64_t count,

@@ -20,7 +20,7 @@ namespace ostrakon::math {
 
 /// Vectors of the first logits in each thread, which stay, and of further ones at a time. A team
 /// has few threads, so that each has registers for its logits and for exponentials of several.
-constexpr int held_logits = 39, further_logits = 4, most_threads_of_logits = 256;
+constexpr int held_logits = 6, further_logits = 2, most_threads_of_logits = 1024;
 
 /// Logits that a team holds in registers, and those that it reads at a time behind them.
 template <class C>

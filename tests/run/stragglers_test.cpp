@@ -144,6 +144,15 @@ TEST(StragglerLog, RanksOfAHostAreOneLine) {
             "the median is 0 s, which costs 54 % of the step\n");
 }
 
+TEST(StragglerLog, CommunicationIsNoMultipleOfNone) {
+  StragglerLog log({"n0", "n1"}, 50);
+  const Ranks ranks(2);
+  for (int window = 0; window < 5; ++window) EXPECT_EQ(log.add(ranks.times(0.0), 50), "");
+  EXPECT_EQ(log.add(ranks.times(0.3), 50), "");
+  EXPECT_HAS(log.add(ranks.times(0.3), 50),
+             "at least 0.3 s a step, where it took 0 s before, which costs 23 % of the step");
+}
+
 TEST(StragglerLog, CommunicationOfAllRanksIsComparedWithBefore) {
   StragglerLog log({"n0", "n1"}, 50);
   Ranks ranks(2);

@@ -65,6 +65,13 @@ double own_work(const RankTimes& times) {
   return seconds;
 }
 
+/// Whether a time is told as a multiple of another one. Where that is next to nothing, how many
+/// times as much it is says little.
+bool has_ratio(double seconds, double usual) {
+  constexpr double most_times = 100.0;
+  return seconds < most_times * usual;
+}
+
 std::string percent(double share) { return print("%.0f %%", 100.0 * share); }
 
 }  // namespace
@@ -157,8 +164,11 @@ std::string StragglerLog::compare_with_recent(const Window& now, double step) {
   }
   if (!is_due(++slow_windows_)) return "";
   return text("  communication takes every rank at least ",
-              print("%.3g s a step, %.2f", now.communication, now.communication / usual),
-              " x as long as before, which costs ", percent(more / step),
+              print("%.3g s a step, ", now.communication),
+              has_ratio(now.communication, usual)
+                  ? print("%.2f x as long as before", now.communication / usual)
+                  : print("where it took %.3g s before", usual),
+              ", which costs ", percent(more / step),
               " of the step: the network is slower, or other work is on the machine\n");
 }
 
@@ -176,12 +186,10 @@ std::string StragglerLog::describe(const std::vector<Straggler>& late) const {
       if (one.share > worst.share) worst = one;
     }
     const bool is_one = ranks.size() == 1;
-    // Where most ranks need next to nothing, how many times as much it is says little.
-    constexpr double most_times = 100.0;
-    const bool has_ratio = worst.seconds < most_times * worst.median;
     const std::string takes =
-        has_ratio ? print("%.2f x the median", worst.seconds / worst.median)
-                  : print("%.3g s a step, where the median is %.3g s", worst.seconds, worst.median);
+        has_ratio(worst.seconds, worst.median)
+            ? print("%.2f x the median", worst.seconds / worst.median)
+            : print("%.3g s a step, where the median is %.3g s", worst.seconds, worst.median);
     all += text("  ", format_ranks(ranks), " (", printable(place.first), is_one ? ") is" : ") are",
                 " late: ", is_one ? "its " : "their ", describe_part(place.second), " takes ",
                 is_one ? "" : "up to ", takes, ", which costs ", percent(worst.share),

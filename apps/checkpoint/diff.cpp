@@ -201,7 +201,6 @@ Fields fields_of(const Manifest& manifest) {
                    {"updates", text(progress.updates)},
                    {"samples", text(progress.samples)},
                    {"seed", text(progress.seed)},
-                   {"audited_step", text(progress.audited_step)},
                    {"skipped_in_a_row", text(progress.skipped_in_a_row)},
                    {"loss_scale", exact(progress.loss_scale)},
                    {"good_steps", text(progress.good_steps)}};

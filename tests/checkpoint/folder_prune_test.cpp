@@ -100,6 +100,21 @@ TEST_F(CheckpointFolder, ShortJobsKeepNoMoreThanLongOnes) {
   }
 }
 
+TEST_F(CheckpointFolder, KeepsTheNewestThatAnAuditedStepFollows) {
+  const auto save_and_prune = [&](std::int64_t step, std::int64_t audited_step) {
+    save(step, step);
+    folder_.record_verified(place(folder_name(step)));
+    folder_.prune(1, 0, audited_step);
+    return steps();
+  };
+  save_and_prune(10, 0);
+  EXPECT_EQ(save_and_prune(20, 0), Steps{20});
+  EXPECT_EQ(save_and_prune(30, 25), (Steps{30, 20}));
+  EXPECT_EQ(save_and_prune(40, 25), (Steps{40, 20}));
+  EXPECT_EQ(save_and_prune(50, 50), Steps{50});
+  EXPECT_EQ(save_and_prune(60, 50), (Steps{60, 50}));
+}
+
 TEST_F(CheckpointFolder, NothingIsRemovedForWhatNobodyHasRead) {
   for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
   const Folder other(folder_.path());

@@ -326,18 +326,21 @@ void Folder::abandon(std::int64_t step) const {
 
 std::vector<std::string> Folder::fallbacks() const { return before_skipped_steps(list()); }
 
-void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
+void Folder::prune(std::int64_t keep, std::int64_t keep_every, std::int64_t audited_step) const {
   require(keep > 0, "of the checkpoints in '", path_, "' ", keep,
           " are to be kept; expected 1 or more");
   constexpr std::int64_t most_sound = 2;
   std::int64_t place = 0, sound = 0;  // kept so far: all, and sound ones
+  bool has_audited = false;
   const std::vector<Entry> entries = list();
   const std::vector<std::string> kept = before_skipped_steps(entries);
   for (const Entry& entry : entries) {
     const bool has_its_name =
         !entry.is_renamed && step_of(fs::path(entry.path).filename().string()) >= 0;
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
-    const bool stays = (keep_every > 0 && entry.step % keep_every == 0) ||
+    const bool is_audited = !has_audited && entry.step <= audited_step;
+    has_audited = has_audited || is_audited;
+    const bool stays = is_audited || (keep_every > 0 && entry.step % keep_every == 0) ||
                        std::find(kept.begin(), kept.end(), entry.path) != kept.end();
     const bool is_known = sound_steps_.count(entry.step) > 0;
     // A checkpoint is only removed if newer ones that are known to be sound replace it.

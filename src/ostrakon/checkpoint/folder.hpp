@@ -84,12 +84,12 @@ class Folder {
   /// was not skipped and, if that has as many updates as the newest of all, the newest such with
   /// fewer updates: an update computed from its parameters was finite. Throws as list() does.
   std::vector<std::string> fallbacks() const;
-  /// Removes old checkpoints. It keeps the last `keep`, multiples of `keep_every` (0: none), and
-  /// fallbacks(). Damaged and renamed ones are kept, and not counted. Of those that this process
-  /// has saved or read completely two are kept (one if `keep` is 1), and none is removed without a
-  /// newer one of these, so `keep` + 1 may stay. Removes nothing, and throws, if a manifest can't
-  /// be read.
-  void prune(std::int64_t keep, std::int64_t keep_every) const;
+  /// Removes old checkpoints. It keeps the last `keep`, multiples of `keep_every` (0: none),
+  /// fallbacks(), and the newest of those up to `audited_step`, after which a fault may have begun.
+  /// Damaged and renamed ones are kept, and not counted. Of those that this process has saved or
+  /// read completely two are kept (one if `keep` is 1), and none is removed without a newer one of
+  /// these, so `keep` + 1 may stay. Removes nothing, and throws, if a manifest can't be read.
+  void prune(std::int64_t keep, std::int64_t keep_every, std::int64_t audited_step = 0) const;
 
   /// Renames the folder, if it has checkpoints, to "<path>.previous", or "<path>.previous-2" and so
   /// on if that exists. Returns the new path; empty if it has no checkpoints. If path() is a link,

@@ -86,7 +86,7 @@ SaveFolder::Committed SaveFolder::commit(const checkpoint::Manifest& manifest,
           remark(text("what had the name ", checkpoint::latest_name, " is in ", aside, " now"));
       },
       remark);
-  attempt([&] { folder_.prune(keep_, keep_every_); }, remark);
+  attempt([&] { folder_.prune(keep_, keep_every_, manifest.progress.audited_step); }, remark);
   return result;
 }
 

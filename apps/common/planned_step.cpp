@@ -84,7 +84,10 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
   step.arena_bytes = largest_arena(
       is_ostrakon(stack) ? step.stages
                          : DeckPlans(settings, ranks, ranks_per_node).of(plan::Purpose::train));
-  if (settings.runtime.audit > 0) step.audited = plans.of(plan::Purpose::audit);
+  if (settings.runtime.audit > 0) {
+    step.audited = plans.of(plan::Purpose::audit);
+    step.arena_bytes = std::max(step.arena_bytes, largest_arena(step.audited));
+  }
   step.settings = std::move(settings);
   step.stack = stack;
   step.ranks = ranks;

@@ -303,6 +303,18 @@ TEST(Tune, ComparesWithTheDeckAsItStands) {
   EXPECT_NE(other.why_not_deck, "");
 }
 
+TEST(Tune, ChoosesWhatCanBeAudited) {
+  std::mt19937 random(9);
+  config::Settings deck = small_deck(2, 16);
+  config::set(deck, {{&pipeline, "2"}});
+  deck.runtime.audit = 10;
+  const Result found = choose(deck, request_on(random_machine(random), 4, 2));
+  EXPECT_EQ(found.why_not_deck,
+            "runtime.audit: parallel.pipeline = 2: expected 1, as ranks compute whole leaves "
+            "again");
+  for (const Chosen& one : found.best) EXPECT_EQ(one.settings.pipeline, 1);
+}
+
 // What is kept on the host is a last resort, bounded by its memory, and none where ranks compute
 // there.
 TEST(Tune, KnowsTheMemoryOfTheHost) {

@@ -17,6 +17,7 @@
 #include <ostrakon/tune/recompute.hpp>
 #include <string>
 #include <support/messages.hpp>
+#include <vector>
 
 namespace ostrakon::tune {
 namespace {
@@ -52,8 +53,10 @@ Planned plan(const config::Settings& deck, int ranks) {
   const auto of_stages = plan::find_chunks(model, of_stage, policy);
   Planned planned;
   std::int64_t device = 0, host = 0;
-  for (const plan::Purpose purpose :
-       {plan::Purpose::train, plan::Purpose::evaluate, plan::Purpose::export_parameters})
+  std::vector<plan::Purpose> purposes = {plan::Purpose::train, plan::Purpose::evaluate,
+                                         plan::Purpose::export_parameters};
+  if (deck.runtime.audit > 0) purposes.push_back(plan::Purpose::audit);
+  for (const plan::Purpose purpose : purposes)
     for (const plan::StepPlan& stage :
          plan::build_stage_plans(model, of_stages, of_stage, policy, purpose)) {
       device = std::max(device, plan::plan_memory(stage).arena_bytes);
@@ -73,6 +76,7 @@ TEST(ChooseRecompute, TakesTheLeastThatFits) {
     int ranks;
   } cases[] = {{"", 1},
                {"  parallel: {sharding: optimizer}\n  precision: {gather: bf16}\n", 4},
+               {"  runtime: {audit: 10}\n", 2},
                {"  parallel: {pipeline: 2, reshard_after_forward: always}\n", 4}};
   for (const auto& [sections, ranks] : cases) {
     const config::Settings deck = deck_with(sections);

@@ -25,10 +25,6 @@
 
 namespace ostrakon::plan {
 
-namespace {
-
-/// Throws Error where a leaf can't be computed again before the update: with the parameters of the
-/// step, by a rank that has all units.
 void require_auditable(const ModelDescription& model, const Policy& policy) {
   require(policy.stages == 1, "runtime.audit: parallel.pipeline = ", policy.stages,
           ": expected 1, as ranks compute whole leaves again");
@@ -43,8 +39,6 @@ void require_auditable(const ModelDescription& model, const Policy& policy) {
           "runtime.audit: memory.early_updates = true with memory.offload = ", name(policy.offload),
           ": expected false, as parameters must not change before they are audited");
 }
-
-}  // namespace
 
 void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose, int ranks) {
   require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),

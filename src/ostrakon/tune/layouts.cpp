@@ -8,6 +8,7 @@
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
@@ -114,6 +115,7 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::find_placed(const Poin
     config::check_consistency(placed.settings, "deck");
     placed.policy = train::resolve(placed.settings, on_.ranks, on_.ranks_per_node);
     placed.model = &model(placed.settings, placed.settings.model.layers);
+    if (placed.settings.runtime.audit > 0) plan::require_auditable(*placed.model, placed.policy);
   } catch (const Error&) {
     if (!error_) error_ = std::current_exception();
     return std::nullopt;
@@ -414,7 +416,8 @@ std::optional<double> LayoutCandidates::seconds(const Point& point) {
   if (!planned_placed_) return std::nullopt;
   const Placed& placed = *planned_placed_;
   try {
-    planned_ = std::make_unique<RunPlans>(*placed.model, placed.policy, on_.ranks, threads_);
+    planned_ = std::make_unique<RunPlans>(*placed.model, placed.policy, on_.ranks,
+                                          placed.settings.runtime.audit > 0, threads_);
     const bool bits = bits_[point] = have_the_bits_of_one_rank(planned_->training());
     if (needs_bits_ && !bits) {
       ++with_other_bits_;

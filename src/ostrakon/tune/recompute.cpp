@@ -82,7 +82,7 @@ Memory arenas_of(const config::Settings& settings, const RanksOf& on, int thread
   const plan::ModelDescription model =
       train::describe(*train::make_decoder(settings), settings.optimizer);
   const RunPlans plans(model, train::resolve(settings, on.ranks, on.ranks_per_node), on.ranks,
-                       threads);
+                       settings.runtime.audit > 0, threads);
   const Memory arenas = plans.arenas();
   // Where ranks compute on the host, both are in its memory.
   return {arenas.device + (settings.processor.is_device ? 0 : arenas.host), arenas.host};

@@ -37,10 +37,12 @@ RunState find_state(const plan::ModelDescription& model, const plan::Policy& pol
           plan.has_the_bits_of_one_rank()};
 }
 
-RunPlans::RunPlans(const plan::ModelDescription& model, plan::Policy policy, int ranks, int threads)
+RunPlans::RunPlans(const plan::ModelDescription& model, plan::Policy policy, int ranks, bool audits,
+                   int threads)
     : model_(model),
       policy_(std::move(policy)),
       ranks_of_stage_(ranks / policy_.stages),
+      audits_(audits),
       threads_(threads) {
   if (policy_.stages > 1)
     training_ = plan_training(model_, ranks_of_stage_, policy_, threads_);
@@ -72,7 +74,9 @@ Memory RunPlans::lay_out(const std::vector<StepPlan>& plans,
 
 Memory RunPlans::arenas() const {
   Memory most = lay_out(training_.plans, training_.arenas);
-  for (const Purpose purpose : {Purpose::evaluate, Purpose::export_parameters}) {
+  std::vector<Purpose> others = {Purpose::evaluate, Purpose::export_parameters};
+  if (audits_) others.push_back(Purpose::audit);
+  for (const Purpose purpose : others) {
     const Memory other = lay_out(build(purpose), {});
     most = {std::max(most.device, other.device), std::max(most.host, other.host)};
   }

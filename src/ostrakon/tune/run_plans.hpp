@@ -31,13 +31,16 @@ RunState find_state(const plan::ModelDescription& model, const plan::Policy& pol
 class RunPlans {
  public:
   /// Plans a training step on `ranks` ranks in all. Throws Error where that can't be. Keeps a
-  /// reference to the model. `threads`: on which stages are planned.
-  RunPlans(const plan::ModelDescription& model, plan::Policy policy, int ranks, int threads);
+  /// reference to the model. `audits`: whether some steps are audited. `threads`: on which stages
+  /// are planned.
+  RunPlans(const plan::ModelDescription& model, plan::Policy policy, int ranks, bool audits,
+           int threads);
 
   /// Plans of the training step, one for each stage.
   const std::vector<plan::StepPlan>& training() const { return training_.plans; }
 
-  /// The largest arenas of any stage: of training, validation and writing weights.
+  /// The largest arenas of any stage: of training, validation, writing weights and audited steps.
+  /// Throws Error where steps can't be audited.
   Memory arenas() const;
 
  private:
@@ -47,7 +50,9 @@ class RunPlans {
 
   const plan::ModelDescription& model_;
   const plan::Policy policy_;
-  const int ranks_of_stage_, threads_;
+  const int ranks_of_stage_;
+  const bool audits_;
+  const int threads_;
   plan::TrainingStages training_;
 };
 

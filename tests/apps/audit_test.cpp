@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "resume_fixture.hpp"
@@ -45,8 +46,43 @@ TEST_F(AuditedRun, EndsWhereARankIsWrongAgain) {
   EXPECT_TRUE(says(outcome.err,
                    "step 5: an audit has found wrong numbers, also when the step was repeated: "
                    "rank 2 (..) has computed a wrong gradient of block.0. No parameter has changed "
-                   "in this step; the last audit without a finding was of step 4"))
+                   "in this step; the last step whose audit has passed is 4. Resume without that "
+                   "host, from a checkpoint of that step or before"))
       << outcome.err;
+  // The parameters may be wrong since a step that was not audited.
+  EXPECT_FALSE(fs::exists(output("weights.h5")));
+  EXPECT_EQ(checkpoints().count("step-00000004"), 1U);
+}
+
+TEST_F(AuditedRun, KeepsACheckpointBeforeTheLastAuditedStep) {
+  const Outcome outcome =
+      train(2, {"training.steps=9", "runtime.audit=4", "checkpoint.every=1", "checkpoint.keep=1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(checkpoints(), (std::set<std::string>{"latest", "step-00000008", "step-00000009"}));
+}
+
+TEST_F(AuditedRun, OfOneRankFindsOnlyWhatDoesNotRecur) {
+  const Outcome outcome = train(1, {"training.steps=1", "runtime.audit=1"}, {"--dry-run"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, "each rank computes its own leaves again")) << outcome.out;
+  const Outcome two = train(2, {"training.steps=1", "runtime.audit=1"}, {"--dry-run"});
+  ASSERT_EQ(two.status, 0) << two.err;
+  EXPECT_FALSE(says(two.out, "each rank computes its own leaves again")) << two.out;
+}
+
+TEST_F(AuditedRun, HasTheCheckpointsOfOneWithoutAudits) {
+  const auto checkpoint_of = [&](const std::string& folder, const std::string& audit) {
+    const Outcome outcome = train(
+        2, {"training.steps=2", "checkpoint.every=2", audit, "output.directory=" + path(folder)});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return path(folder + "/checkpoints/step-00000002");
+  };
+  const Outcome diff = run_command(program("ostrakon-checkpoint", 1,
+                                           {"diff", checkpoint_of("with", "runtime.audit=1"),
+                                            checkpoint_of("without", "runtime.audit=0")},
+                                           path("")));
+  EXPECT_EQ(diff.status, 0) << diff.err;
+  EXPECT_TRUE(says(diff.out, "\nequal\n")) << diff.out;
 }
 
 }  // namespace

@@ -61,6 +61,12 @@ TEST(AuditedSteps, AreProvenAndComputeOneLeafMore) {
     expect_proven(plan);
     expect_digests(plan);
     EXPECT_EQ(count_of(plan, Kind::audit), 1);
+    for (const Action& action : plan.actions)
+      if (action.kind == Kind::audit) {
+        EXPECT_EQ(
+            plan.bytes_sent(action),
+            8 * (static_cast<std::int64_t>(plan.digests.size()) + 1) * (plan.grid.ranks() - 1));
+      }
     EXPECT_EQ(count_of(plan, Kind::clip), 1);
     EXPECT_EQ(count_of(plan, Kind::reduce_scatter), count_of(train, Kind::reduce_scatter));
     const auto micro_batches = static_cast<int>(plan.grid.micro_batches());

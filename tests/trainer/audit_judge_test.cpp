@@ -7,6 +7,7 @@
 #include <ostrakon/trainer/audit/audit.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/checks.hpp"
@@ -17,10 +18,19 @@ namespace {
 using train::audited_rank;
 using train::AuditFinding;
 using train::AuditTable;
+using train::judge;
 using Found = AuditFinding::What;
 using What = plan::Digest::What;
 
-plan::StepPlan audit_plan(int ranks, int sharing = 1, int tensor = 1) {
+/// How the ranks of a plan divide their work.
+struct Division {
+  int ranks = 1;
+  int sharing = 1;      ///< context ranks
+  int tensor = 1;       ///< tensor ranks
+  int shard_group = 0;  ///< ranks that share one copy of the model; 0: all
+};
+
+plan::StepPlan audit_plan(const Division& division, int micro_batches = 2) {
   plan::ModelDescription model;
   for (const char* name : {"embedding", "block", "head"}) {
     plan::UnitDescription unit;
@@ -33,12 +43,13 @@ plan::StepPlan audit_plan(int ranks, int sharing = 1, int tensor = 1) {
   model.gradient_bytes = model.batch_bytes = 64;
   model.units.front().reads_batch = true;
   model.has_loss = true;
-  model.tensor_ranks = tensor;
+  model.tensor_ranks = division.tensor;
   plan::Policy policy;
-  policy.leaves = 2 * ranks / tensor;
-  policy.context_ranks = sharing;
-  policy.tensor_ranks = tensor;
-  return build_step_plan(model, ranks, policy, plan::Purpose::audit);
+  policy.leaves = micro_batches * division.ranks / division.tensor;
+  policy.context_ranks = division.sharing;
+  policy.tensor_ranks = division.tensor;
+  policy.shard_group = division.shard_group;
+  return build_step_plan(model, division.ranks, policy, plan::Purpose::audit);
 }
 
 std::uint64_t hash_of(std::int64_t a, std::int64_t b, std::int64_t c) {
@@ -48,9 +59,11 @@ std::uint64_t hash_of(std::int64_t a, std::int64_t b, std::int64_t c) {
   return hash;
 }
 
-/// What ranks compute that are all right.
+/// What ranks compute that are all right. Ranks are numbered along tensor, then the shard group,
+/// then replicas, and parameters are divided over the first two.
 AuditTable right_table(const plan::StepPlan& plan, const train::AuditRound& round) {
-  const int ranks = plan.grid.ranks();
+  const int ranks = plan.grid.ranks(), tensor = plan.grid.tensor();
+  const int replica = tensor * plan.grid.shard();
   AuditTable table{round, {}};
   table.digests.assign(static_cast<std::size_t>(ranks),
                        std::vector<std::uint64_t>(plan.digests.size()));
@@ -58,30 +71,33 @@ AuditTable right_table(const plan::StepPlan& plan, const train::AuditRound& roun
     for (std::size_t d = 0; d < plan.digests.size(); ++d) {
       const plan::Digest& digest = plan.digests[d];
       std::uint64_t& value = table.digests[static_cast<std::size_t>(r)][d];
-      const auto unit = static_cast<std::size_t>(digest.unit);
-      const auto part = [&](int rank) {
-        return plan.first_element(plan.units[unit].flats.first,
-                                  plan.units[unit].layouts.gathered.divided, rank);
-      };
       switch (digest.what) {
-        case What::owned:
-        case What::owned_after:
-          value = hash_of(r, digest.unit, 1);
+        case What::stored:
+        case What::stored_after:
+          value = hash_of(r % replica, digest.unit, 1);
           break;
         case What::read:
-          for (int other = 0; other < ranks; ++other)
-            if (part(other) == part(r)) value += hash_of(other, digest.unit, 1);
+          for (int other = r % tensor; other < replica; other += tensor)
+            value += hash_of(other, digest.unit, 1);
           break;
         case What::gradient: {
           const int whose = digest.again ? audited_rank(plan, r, round.shift) : r;
-          value = hash_of(plan.leaf(whose, round.micro_batch) * plan.grid.tensor() +
-                              plan.grid.place(whose, plan::Axis::tensor),
+          value = hash_of(plan.leaf(whose, round.micro_batch) * tensor + whose % tensor,
                           digest.unit, digest.computed + 2);
           break;
         }
       }
     }
   return table;
+}
+
+/// What ranks compute in two runs of a step.
+std::vector<AuditTable> two_tables(const plan::StepPlan& plan) {
+  std::vector<AuditTable> tables;
+  for (const int attempt : {0, 1})
+    tables.push_back(right_table(plan, train::audit_round(plan, 1, attempt)));
+  EXPECT_TRUE(judge(plan, tables).empty());
+  return tables;
 }
 
 std::size_t find(const plan::StepPlan& plan, What what, int unit, bool again) {
@@ -93,102 +109,217 @@ std::size_t find(const plan::StepPlan& plan, What what, int unit, bool again) {
   return 0;
 }
 
+/// Changes a digest of a rank.
+void spoil(AuditTable& table, int rank, std::size_t digest, std::uint64_t bits = 4) {
+  table.digests[static_cast<std::size_t>(rank)][digest] ^= bits;
+}
+
 TEST(AuditRounds, EveryLeafIsComputedByOneOtherRank) {
-  for (const int ranks : {1, 2, 3, 4, 8})
-    for (const int sharing : {1, 2}) {
-      if (ranks % sharing != 0 || ranks == 3) continue;
+  for (const int ranks : {1, 2, 4, 8})
+    for (const int sharing : {1, 2})
       for (const int tensor : {1, 2}) {
         if (ranks % (sharing * tensor) != 0) continue;
-        const plan::StepPlan plan = audit_plan(ranks, sharing, tensor);
-        std::set<std::int64_t> micro_batches;
+        const plan::StepPlan plan = audit_plan({ranks, sharing, tensor});
+        const int groups = ranks / sharing / tensor;
+        EXPECT_EQ(train::groups_of(plan), groups);
         for (int audit = 1; audit < 20; ++audit)
           for (const int attempt : {0, 1}) {
             const train::AuditRound round = train::audit_round(plan, audit, attempt);
-            micro_batches.insert(round.micro_batch);
-            const int places = ranks / sharing / tensor;
-            EXPECT_EQ(round.shift == 0, places == 1);
-            if (places > 2 && attempt == 1) {
+            EXPECT_EQ(round.shift == 0, groups == 1);
+            if (groups > 2 && attempt == 1) {
               EXPECT_NE(round.shift, train::audit_round(plan, audit, 0).shift);
             }
             std::set<int> audited;
             for (int r = 0; r < ranks; ++r) {
               const int other = audited_rank(plan, r, round.shift);
               audited.insert(other);
-              EXPECT_EQ(other == r, places == 1);
+              EXPECT_EQ(train::group_of(plan, other) == train::group_of(plan, r), groups == 1);
               EXPECT_EQ(plan.grid.place(other, plan::Axis::tensor),
                         plan.grid.place(r, plan::Axis::tensor));
               EXPECT_EQ(plan.leaf(other, 0) % sharing, plan.leaf(r, 0) % sharing);
             }
             EXPECT_EQ(audited.size(), static_cast<std::size_t>(ranks));
           }
-        EXPECT_EQ(micro_batches.size(), 2U);
       }
+}
+
+TEST(AuditRounds, EveryMicroBatchIsAuditedWithEveryShift) {
+  for (const int ranks : {2, 3, 5})
+    for (const int micro_batches : {1, 2, 4}) {
+      const plan::StepPlan plan = audit_plan({ranks}, micro_batches);
+      std::set<std::pair<std::int64_t, int>> rounds;
+      for (int audit = 1; audit <= micro_batches * (ranks - 1); ++audit) {
+        const train::AuditRound round = train::audit_round(plan, audit, 0);
+        rounds.emplace(round.micro_batch, round.shift);
+      }
+      EXPECT_EQ(rounds.size(), static_cast<std::size_t>(micro_batches * (ranks - 1)));
     }
 }
 
 /// Two runs of a step, in the first of which one number is wrong.
 std::vector<AuditFinding> with_one_wrong(const plan::StepPlan& plan, int rank, std::size_t digest,
                                          bool again_in_second = false) {
-  std::vector<AuditTable> tables;
-  for (const int attempt : {0, 1})
-    tables.push_back(right_table(plan, train::audit_round(plan, 1, attempt)));
-  for (const AuditTable& table : tables) EXPECT_TRUE(train::agrees(plan, table));
-  tables[0].digests[static_cast<std::size_t>(rank)][digest] ^= 4;
-  EXPECT_FALSE(train::agrees(plan, tables[0]));
-  if (again_in_second) tables[1].digests[static_cast<std::size_t>(rank)][digest] ^= 8;
+  std::vector<AuditTable> tables = two_tables(plan);
+  spoil(tables[0], rank, digest);
+  EXPECT_FALSE(judge(plan, {tables[0]}).empty());
+  if (again_in_second) spoil(tables[1], rank, digest, 8);
   return judge(plan, tables);
 }
 
-void expect_one(const std::vector<AuditFinding>& findings, Found what, int unit, int rank) {
+void expect_one(const std::vector<AuditFinding>& findings, Found what, int unit,
+                const std::vector<int>& ranks) {
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].what, what);
   EXPECT_EQ(findings[0].unit, unit);
-  EXPECT_EQ(findings[0].ranks, std::vector<int>{rank});
+  EXPECT_EQ(findings[0].ranks, ranks);
 }
 
 TEST(AuditJudge, NamesTheRankOfEachWrongNumber) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    const plan::StepPlan plan = audit_plan(ranks);
+    const plan::StepPlan plan = audit_plan({ranks});
     for (int rank = 0; rank < ranks; ++rank)
       for (int unit = 0; unit < 3; ++unit)
         for (const bool again : {false, true}) {
           SCOPED_TRACE(text(ranks, " ranks, rank ", rank, ", unit ", unit, ", again ", again));
           expect_one(with_one_wrong(plan, rank, find(plan, What::gradient, unit, again)),
-                     Found::gradient, unit, rank);
-          if (ranks == 1) continue;
-          expect_one(with_one_wrong(plan, rank, find(plan, What::read, unit, again)),
-                     Found::parameters, unit, rank);
-          expect_one(with_one_wrong(plan, rank, find(plan, What::owned_after, unit, false)),
-                     Found::state, unit, rank);
+                     Found::gradient, unit, {rank});
+          expect_one(with_one_wrong(plan, rank, find(plan, What::read, unit, again)), Found::read,
+                     unit, {rank});
+          expect_one(with_one_wrong(plan, rank, find(plan, What::stored_after, unit, false)),
+                     Found::changed, unit, {rank});
         }
   }
 }
 
 TEST(AuditJudge, ALastingErrorIsPinnedToARankOnlyByThree) {
-  for (const int ranks : {2, 3, 4}) {
-    const plan::StepPlan plan = audit_plan(ranks);
-    const std::vector<AuditFinding> found =
-        with_one_wrong(plan, 1, find(plan, What::gradient, 2, false), true);
-    // Ranks 0 and 1 of two have as many different values.
-    if (ranks > 2) expect_one(found, Found::gradient, 2, 1);
+  for (const int ranks : {3, 4}) {
+    const plan::StepPlan plan = audit_plan({ranks});
+    expect_one(with_one_wrong(plan, 1, find(plan, What::gradient, 2, false), true), Found::gradient,
+               2, {1});
   }
-  const plan::StepPlan plan = audit_plan(2);
+  const plan::StepPlan plan = audit_plan({2});
   std::vector<AuditTable> tables(2, right_table(plan, train::audit_round(plan, 1, 0)));
-  for (AuditTable& table : tables) table.digests[1][find(plan, What::gradient, 0, false)] ^= 4;
+  for (AuditTable& table : tables) spoil(table, 1, find(plan, What::gradient, 0, false));
   const std::vector<AuditFinding> found = judge(plan, tables);
-  ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].ranks, (std::vector<int>{0, 1}));
-  EXPECT_EQ(describe(plan, found, {"rank 0 (a)", "rank 1 (b)"}),
-            "rank 0 (a) or rank 1 (b) has computed a wrong gradient of embedding");
+  expect_one(found, Found::gradient, 0, {0, 1});
+  EXPECT_EQ(describe(plan, found, {{0, "a"}, {1, "b"}}),
+            "one of ranks 0-1 (a, b) has computed a wrong gradient of embedding");
 }
 
 TEST(AuditJudge, NamesTheUnitNearestToTheLoss) {
-  const plan::StepPlan plan = audit_plan(4);
-  std::vector<AuditTable> tables;
-  for (const int attempt : {0, 1})
-    tables.push_back(right_table(plan, train::audit_round(plan, 1, attempt)));
-  for (const int unit : {0, 1}) tables[0].digests[2][find(plan, What::gradient, unit, false)] ^= 4;
-  expect_one(judge(plan, tables), Found::gradient, 1, 2);
+  const plan::StepPlan plan = audit_plan({4});
+  std::vector<AuditTable> tables = two_tables(plan);
+  for (const int unit : {0, 1}) spoil(tables[0], 2, find(plan, What::gradient, unit, false));
+  expect_one(judge(plan, tables), Found::gradient, 1, {2});
+}
+
+/// An error of a rank reaches those that it exchanges activations with. They are judged as one, so
+/// no others are named.
+TEST(AuditJudge, NamesRanksThatComputeTogetherAsOne) {
+  for (const Division& division : {Division{8, 2, 1}, Division{8, 1, 2}, Division{8, 2, 2},
+                                   Division{12, 1, 2, 6}, Division{2, 1, 2}}) {
+    const plan::StepPlan plan = audit_plan(division);
+    const int together = division.sharing * division.tensor;
+    for (int first = 0; first < division.ranks; first += together)
+      for (const bool again : {false, true}) {
+        SCOPED_TRACE(text(division.ranks, " ranks, from rank ", first, ", again ", again));
+        std::vector<AuditTable> tables = two_tables(plan);
+        std::vector<int> group;
+        for (int rank = first; rank < first + together; ++rank) group.push_back(rank);
+        for (const int unit : {0, 1})
+          for (const int rank : group)
+            spoil(tables[0], rank, find(plan, What::gradient, unit, again),
+                  std::uint64_t{1} << static_cast<unsigned>(rank));
+        const std::vector<AuditFinding> found = judge(plan, tables);
+        expect_one(found, Found::gradient, 1, group);
+        if (found.empty()) continue;
+        std::vector<train::RankPlace> places;
+        for (int rank = 0; rank < division.ranks; ++rank) places.push_back({rank, "n"});
+        EXPECT_EQ(describe(plan, found, places),
+                  text("one of ranks ", first, "-", first + together - 1,
+                       " (n) has computed a wrong gradient of block"));
+      }
+  }
+}
+
+/// What is stored decides what ranks should have read, however many have read something else.
+TEST(AuditJudge, IsNotOutvotedByRanksThatHaveReadWrongParameters) {
+  const plan::StepPlan plan = audit_plan({4});
+  const std::size_t read = find(plan, What::read, 1, false);
+  std::vector<AuditTable> tables = two_tables(plan);
+  for (const int rank : {0, 1, 2}) {
+    spoil(tables[0], rank, read);
+    for (const int unit : {0, 1, 2})
+      spoil(tables[0], rank, find(plan, What::gradient, unit, false));
+  }
+  std::vector<AuditFinding> found = judge(plan, tables);
+  ASSERT_EQ(found.size(), 3U);
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(found[static_cast<std::size_t>(rank)].what, Found::read);
+    EXPECT_EQ(found[static_cast<std::size_t>(rank)].ranks, std::vector<int>{rank});
+  }
+  EXPECT_FALSE(damages_state(found));
+  spoil(tables[0], 3, read);
+  found = judge(plan, tables);
+  expect_one(found, Found::sent, 1, {0, 1, 2, 3});
+  EXPECT_FALSE(damages_state(found));
+}
+
+/// A shard that was damaged between two steps: all ranks of its group read it as it is, and compute
+/// other gradients than other groups do.
+TEST(AuditJudge, NamesTheReplicaWhoseShardIsDamaged) {
+  for (const int ranks : {4, 6}) {
+    const plan::StepPlan plan = audit_plan({ranks, 1, 1, 2});
+    AuditTable table = right_table(plan, train::audit_round(plan, 1, 0));
+    for (const What what : {What::stored, What::stored_after})
+      table.digests[3][find(plan, what, 1, false)] += 17;
+    for (const int rank : {2, 3})
+      for (std::size_t d = 0; d < plan.digests.size(); ++d) {
+        std::uint64_t& value = table.digests[static_cast<std::size_t>(rank)][d];
+        if (plan.digests[d].what == What::read && plan.digests[d].unit == 1) value += 17;
+        if (plan.digests[d].what == What::gradient) value += 1;
+      }
+    const std::vector<AuditFinding> found = judge(plan, {table});
+    // Of two replicas it is not known which is right.
+    expect_one(found, Found::replica, 1, ranks == 4 ? std::vector<int>{1, 3} : std::vector<int>{3});
+    EXPECT_TRUE(damages_state(found));
+  }
+}
+
+TEST(AuditJudge, FindsMemoryThatChangesDuringAStepOnce) {
+  const plan::StepPlan plan = audit_plan({4});
+  AuditTable table = right_table(plan, train::audit_round(plan, 1, 0));
+  table.digests[2][find(plan, What::stored_after, 0, false)] += 17;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    table.digests[rank][find(plan, What::read, 0, true)] += 17;
+    table.digests[rank][find(plan, What::gradient, 1, true)] += 1;
+  }
+  const std::vector<AuditFinding> found = judge(plan, {table});
+  expect_one(found, Found::changed, 0, {2});
+  EXPECT_TRUE(damages_state(found));
+}
+
+TEST(AuditJudge, TakesATableThatRanksDoNotAgreeOnForAFinding) {
+  const plan::StepPlan plan = audit_plan({2});
+  std::vector<AuditTable> tables = two_tables(plan);
+  tables[0].digests.clear();
+  const std::vector<AuditFinding> found = judge(plan, tables);
+  expect_one(found, Found::exchange, -1, {});
+  EXPECT_FALSE(damages_state(found));
+  EXPECT_EQ(describe(plan, found, {}), "ranks have received different tables of digests");
+}
+
+TEST(AuditJudge, NamesAtMostEightHosts) {
+  const plan::StepPlan plan = audit_plan({10});
+  std::vector<train::RankPlace> places;
+  std::vector<int> all;
+  for (int rank = 0; rank < 10; ++rank) {
+    places.push_back({9 - rank, text("h", rank)});
+    all.push_back(rank);
+  }
+  EXPECT_EQ(describe(plan, {{Found::replica, 1, all}}, places),
+            "parameters of block in the memory of one of ranks 0-9 (h0, h1, h2, h3, h4, h5, h6, "
+            "h7, ...) are not those of other replicas");
 }
 
 }  // namespace

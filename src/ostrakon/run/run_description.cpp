@@ -22,6 +22,7 @@
 #include <ostrakon/plan/report/report_text.hpp>
 #include <ostrakon/run/ranks.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/trainer/audit/audit.hpp>
 #include <ostrakon/trainer/threads.hpp>
 
 namespace ostrakon::train {
@@ -164,14 +165,19 @@ std::string describe_graphs(const Trainer& trainer) {
 
 namespace {
 
-/// Returns how often steps are audited, and what that takes, which the plan says; "" if never.
+/// Returns how often steps are audited, what that takes, which the plan says, and what it does not
+/// find; "" if never.
 std::string describe_audits(const config::Settings& settings, const Trainer& trainer) {
   if (settings.runtime.audit == 0) return "";
   const plan::StepPlan& step = trainer.program(Purpose::train).plan;
   const plan::StepPlan& audited = trainer.program(Purpose::audit).plan;
   return text("  audits                 one step in ", settings.runtime.audit, ": it computes ",
               plan::format_flops(audited.flops() - step.flops()), " more, and sends ",
-              format_bytes(audited.bytes_sent() - step.bytes_sent()), " more\n");
+              format_bytes(audited.bytes_sent() - step.bytes_sent()), " more\n",
+              groups_of(audited) > 1
+                  ? ""
+                  : "                         each rank computes its own leaves again, as no other "
+                    "has the same: errors that recur are not found\n");
 }
 
 }  // namespace

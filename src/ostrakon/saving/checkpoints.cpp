@@ -164,7 +164,7 @@ void Checkpoints::save() {
   if (!trainer_.is_intact())
     throw CollectiveError(
         "Checkpoints::save was called after a step that failed with some of the parameters "
-        "updated; expected Checkpoints::resume, or Trainer::initialize, before");
+        "updated, or by an audit; expected Checkpoints::resume, or Trainer::initialize, before");
   if (!is_ours_) take_folder();
   finish();
   if (is_saved_ && saved_step_ == trainer_.progress().step) return;

@@ -51,7 +51,7 @@ class Checkpoints {
 
   /// Saves the state after the last step. With Policy::checkpoint_staging it is copied, and written
   /// while steps are taken: call advance() after each of them. Does nothing if that step is saved
-  /// already. Throws where the last step has left updated and old parameters: Trainer::is_intact().
+  /// already. Throws where the parameters are not those after the last step: Trainer::is_intact().
   void save();
   /// Continues a save once no rank is writing. Cheap; does not wait.
   void advance();

@@ -32,7 +32,10 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
     case Processing::norms:
       return elements * master;
     case Processing::digests:
-      return elements * (action.buffer(Role::parameter_gradients) >= 0 ? master : computed);
+      if (action.buffer(Role::parameter_gradients) >= 0) return elements * master;
+      return elements * (action.buffer(Role::shard) >= 0
+                             ? static_cast<double>(plan.layouts.compute.element_bytes)
+                             : computed);
     case Processing::converts: {  // a rank's part of what is gathered, or all that is to be reduced
       const double parts = action.converts ? std::max(1, action.span.ranks) : 1.0;
       const bool converts = action.converts || action.buffer(Role::packed) >= 0;

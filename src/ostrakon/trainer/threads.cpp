@@ -8,7 +8,6 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
-#include <set>
 
 namespace ostrakon::train {
 
@@ -131,8 +130,7 @@ Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   facts.push_back({"subnormal numbers", name_in(subnormals_names, settings.runtime.subnormals)});
   facts.push_back({"build", build()});
   facts.push_back({"instruction set compiled for", compiled_instructions()});
-  for (const DType dtype : std::set<DType>{DType::fp32, settings.precision.gather})
-    facts.push_back({text("digest of ", name(dtype), " products"), math::gemm_digest(dtype)});
+  for (const Fact& digest : math::gemm_digests(settings.precision.gather)) facts.push_back(digest);
   return facts;
 }
 

@@ -8,11 +8,9 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/random.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/attention_choice.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
@@ -20,6 +18,7 @@
 #include <ostrakon/trainer/peak_rate.hpp>
 #include <ostrakon/trainer/program.hpp>
 #include <ostrakon/trainer/resolve.hpp>
+#include <ostrakon/trainer/trainer_checks.hpp>
 #include <ostrakon/trainer/warm_up.hpp>
 #include <ostrakon/watch/progress.hpp>
 #include <utility>
@@ -32,103 +31,6 @@ namespace {
 
 /// How often a step runs whose audit has found something, before the run ends.
 constexpr int most_attempts = 2;
-
-/// Throws Error where a rule matches no parameter: it would silently have no effect.
-void require_match(const std::string& pattern, const model::Model& model) {
-  std::string first;
-  for (int u = 0; u < model.units(); ++u)
-    for (const model::Parameter& parameter : model.parameters(u)) {
-      if (plan::matches(pattern, parameter.full_name())) return;
-      if (first.empty()) first = parameter.full_name();
-    }
-  throw Error(text("optimizer.parameters: the pattern '", pattern,
-                   "' matches no parameter of the model, ",
-                   first.empty() ? "which has none" : "the first of which is ", first));
-}
-
-/// Throws Error where the model and the settings contradict each other.
-void require_possible(const TrainerSettings& settings, const model::Model& model) {
-  const std::int64_t samples = model.loss_terms().samples;
-  require(samples == settings.micro_batch_size, "the model is made for leaves of ", samples,
-          " samples, but micro_batch_size is ", settings.micro_batch_size);
-  for (int u = 0; u < model.units(); ++u)
-    for (const model::Parameter& parameter : model.parameters(u))
-      require(parameter.frozen ||
-                  !optim::is_frozen(settings.optimizer.parameters, parameter.full_name()),
-              "optimizer.parameters freezes ", parameter.full_name(),
-              ", which the model trains; expected it to be frozen where the model is made");
-  for (const optim::ParameterRule& rule : settings.optimizer.parameters)
-    require_match(rule.pattern, model);
-}
-
-/// Throws CollectiveError where ranks were given different settings or parameters.
-void require_alike(const TrainerSettings& settings, const model::Model& model,
-                   comm::Communicator& world) {
-  comm::require_agreement(world, "ranks have different settings", facts_of(settings));
-  // Parameters may be thousands, so ranks compare one digest, and the parameters only if it
-  // differs.
-  const Facts facts = facts_of(model);
-  const Facts digest = {{"digest", format_hex(math::random_key(0, pack_facts(facts)))}};
-  if (!comm::disagreement(world, digest).empty())
-    comm::require_agreement(world, "ranks have different models", facts);
-}
-
-/// Throws Error unless an exchange is among the ranks that share samples, among tensor ranks, among
-/// the ranks that share the unit's parts, or among the latter two together.
-void require_exchange(const plan::Exchange& exchange, const plan::UnitDescription& description,
-                      int parts, int tensor_ranks) {
-  using plan::ExchangeKind;
-  if (exchange.span.ranks == 1) return;
-  const std::string& unit = description.name;
-  const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
-  const plan::Span of_parts{plan::Axis::shard, description.expert_ranks};
-  const plan::Span of_both{plan::Axis::tensor_shard, tensor_ranks * description.expert_ranks};
-  require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts ||
-              exchange.span == of_both,
-          "unit ", unit, " exchanges activations over ", exchange.span.ranks,
-          " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
-          " that the model's samples are divided over (Model::context_ranks)",
-          description.expert_ranks > 1
-              ? text(", or the ", description.expert_ranks,
-                     " that share the unit (UnitDescription::expert_ranks)")
-              : "",
-          tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
-                           : "",
-          description.expert_ranks > 1 && tensor_ranks > 1 ? ", or both of these" : "");
-  const bool is_float = exchange.element_bytes == sizeof(float);
-  require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
-          "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
-          exchange.element_bytes, " bytes; expected 4, or 2 in a gather");
-}
-
-void require_exchanges(const plan::ModelDescription& model, int parts, int tensor_ranks) {
-  for (const plan::UnitDescription& unit : model.units)
-    for (const plan::Phases* phases :
-         {&unit.forward, &unit.backward, &unit.deferral.backward_at_once})
-      for (const plan::Phase& phase : *phases)
-        if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
-}
-
-StepSettings checked(const TrainerSettings& settings, const model::Model& model,
-                     comm::Communicator& world) {
-  require_alike(settings, model, world);
-  world.run_collectively([&] {
-    check(settings);
-    require_possible(settings, model);
-  });
-  return StepSettings(settings, model);
-}
-
-Programs agree_on_programs(const plan::ModelDescription& model, const plan::Policy& policy,
-                           mesh::Mesh& mesh, bool audits) {
-  Programs programs;
-  mesh.world().run_collectively([&] {
-    require_exchanges(model, policy.context_ranks, policy.tensor_ranks);
-    plan::require_tensor_in_node(policy, mesh.nodes(), mesh.ranks_per_node());
-    programs = make_programs(model, mesh.world().size(), policy, mesh.pipeline().rank(), audits);
-  });
-  return programs;
-}
 
 }  // namespace
 
@@ -340,13 +242,14 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
 std::string Trainer::describe_findings() {
   const plan::StepPlan& plan = programs_.audit->plan;
   comm::Communicator& world = mesh_.world();
-  std::vector<std::string> names(static_cast<std::size_t>(world.size()));
-  for (const std::string& one :
-       world.gather_texts(text(context_.rank, " rank ", world.rank(), " (", host_name(), ")"))) {
+  std::vector<RankPlace> places(static_cast<std::size_t>(world.size()));
+  const std::vector<std::string> all = world.gather_texts(text(context_.rank, " ", host_name()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const std::string& one = all[static_cast<std::size_t>(rank)];
     const std::size_t space = one.find(' ');
-    names.at(static_cast<std::size_t>(std::stoi(one))) = one.substr(space + 1);
+    places.at(static_cast<std::size_t>(std::stoi(one))) = {rank, one.substr(space + 1)};
   }
-  return describe(plan, judge(plan, context_.audit_tables), names);
+  return describe(plan, judge(plan, context_.audit_tables), places);
 }
 
 /// Notes that all ranks agree on the gradients of the step, perhaps once it was repeated.
@@ -358,17 +261,17 @@ void Trainer::note_audit() {
 /// Throws CollectiveError where a step whose audit has found something can't be repeated: since its
 /// state is damaged, or since it was repeated already.
 void Trainer::require_repeatable(std::int64_t step, int attempt) {
-  const plan::StepPlan& plan = programs_.audit->plan;
-  const bool is_damaged = damages_state(plan, judge(plan, context_.audit_tables));
+  const bool is_damaged = damages_state(judge(programs_.audit->plan, context_.audit_tables));
   if (!is_damaged && attempt + 1 < most_attempts) return;
-  context_.is_intact = context_.is_intact && !is_damaged;
+  context_.is_intact = false;
   throw CollectiveError(
       text("step ", step, ": an audit has found wrong numbers",
            attempt > 0 ? ", also when the step was repeated: " : ": ", describe_findings(),
            is_damaged ? ". Parameters are damaged; " : ". No parameter has changed in this step; ",
-           audited_step_ > 0 ? text("the last audit without a finding was of step ", audited_step_)
-                             : "no audit has passed before",
-           ". Resume without that host, from a checkpoint of that step or before"));
+           audited_step_ > 0
+               ? text("the last step whose audit has passed is ", audited_step_,
+                      ". Resume without that host, from a checkpoint of that step or before")
+               : "no audit has passed before. Begin again without that host"));
 }
 
 /// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the
@@ -466,13 +369,20 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
 
 void Trainer::flip(const watch::Fault& fault) {
   require_allocated("Trainer::flip");
-  const plan::StepPlan& plan = programs_.train.plan;
-  const bool is_there =
-      std::any_of(plan.actions.begin(), plan.actions.end(),
-                  [&](const plan::Action& action) { return fault.names(plan.describe(action)); });
-  const bool is_again = fault.action.find("again") != std::string::npos && programs_.audit;
-  require(is_there || is_again, "runtime.inject: rank ", fault.rank, " has no action \"",
-          fault.action, "\": ostrakon-plan shows those of the plan");
+  bool is_there = false, has_array = false;
+  for (const runtime::Program* program : programs_.all()) {
+    if (!plan::trains(program->plan.purpose)) continue;
+    for (const plan::Action& action : program->plan.actions) {
+      if (!fault.names(program->plan.describe(action))) continue;
+      is_there = true;
+      has_array = has_array || BitFlip::has_target(fault, program->plan, action, context_.rank);
+    }
+  }
+  require(is_there, "runtime.inject: rank ", fault.rank, " has no action \"", fault.action,
+          "\": ostrakon-plan shows those of the plan");
+  require(has_array, "runtime.inject: \"", fault.action, "\" of rank ", fault.rank, " has no ",
+          name_in(watch::flip_target_names, fault.target),
+          " to flip a bit of; expected an action that has");
   flip_ = std::make_unique<BitFlip>(fault, context_);
   executor_->let_intrude([this](const runtime::ActionBuffers& buffers, bool begins) {
     flip_->strike(buffers, begins);

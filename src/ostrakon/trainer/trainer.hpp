@@ -108,8 +108,9 @@ class Trainer {
   /// nothing.
   StepResult step(data::SampleSource& samples, std::int64_t step);
 
-  /// False from when a step has failed after some of the parameters were updated, until
-  /// initialize() or restore(). Such a state is not to be saved.
+  /// False from when a step has failed after some of the parameters were updated, or an audit has
+  /// ended it, as the parameters may be wrong since an earlier step; until initialize() or
+  /// restore(). Such a state is not to be saved.
   bool is_intact() const { return context_.is_intact; }
 
   /// Returns the mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in
@@ -213,7 +214,8 @@ class Trainer {
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
   void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }
   /// Flips a bit in an array of this rank, as the fault says: see BitFlip. After allocate(). Throws
-  /// Error where no training action of this rank has the fault's name. Not collective.
+  /// Error where no action of a step on this rank has the fault's name, or none of these has such
+  /// an array. Not collective.
   void flip(const watch::Fault& fault);
   /// Which bit flip() has flipped; empty if none yet. Not collective.
   std::string flipped() const { return flip_ == nullptr ? "" : flip_->flipped(); }

@@ -109,8 +109,9 @@ bool launches_nothing(const runtime::Program& program, const Action& action) {
                       [&](const plan::Use& use) { return is_on_device(program, use); });
 }
 
-/// Sets the context of a step that computes everything: it updates, and repeats updates made before
-/// `clip`.
+/// Sets the context of a step that computes everything: it updates, repeats updates made before
+/// `clip`, and audits the micro-batch whose digests are left in the program, which are those of the
+/// first one.
 void set_context(StepContext& context, const runtime::Program& program, int rank) {
   context.rank = rank;
   context.program = &program;
@@ -119,6 +120,11 @@ void set_context(StepContext& context, const runtime::Program& program, int rank
   context.verdict = StepDecision();
   context.assumed = StepDecision();
   context.assumed.gradient_scale = 2.0 * context.verdict.gradient_scale;
+  const std::vector<Action>& actions = program.plan.actions;
+  const auto digest = std::find_if(actions.begin(), actions.end(), [](const Action& action) {
+    return action.kind == Kind::digest && action.micro_batch >= 0;
+  });
+  if (digest != actions.end()) context.audit.micro_batch = digest->micro_batch;
 }
 
 /// Clears the arrays that an action reads: they were not computed, and zeros are always valid

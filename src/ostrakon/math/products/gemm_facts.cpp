@@ -8,6 +8,7 @@
 #include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -159,6 +160,13 @@ std::string gemm_digest(DType dtype) {
       break;
   }
   return sum.hex();
+}
+
+Facts gemm_digests(DType dtype) {
+  Facts digests;
+  for (const DType one : std::set<DType>{DType::fp32, dtype})
+    digests.push_back({text("digest of ", name(one), " products"), gemm_digest(one)});
+  return digests;
 }
 
 bool is_row_partition_invariant(DType dtype) {

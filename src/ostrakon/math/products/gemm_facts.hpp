@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/facts.hpp>
+#include <string>
 
 namespace ostrakon::math {
 
@@ -18,5 +19,8 @@ bool is_row_partition_invariant(DType dtype);
 /// Returns XXH3 (64 bits) of a few products of fixed random matrices of `dtype`, as 16 hexadecimal
 /// digits. Takes milliseconds.
 std::string gemm_digest(DType dtype);
+
+/// Returns gemm_digest of fp32 and of `dtype`, each once.
+Facts gemm_digests(DType dtype);
 
 }  // namespace ostrakon::math

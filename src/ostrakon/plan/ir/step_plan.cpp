@@ -122,6 +122,8 @@ std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
 
 std::int64_t StepPlan::bytes_sent(const Action& action) const {
   if (action.kind == Kind::send) return action.elements * action.element_bytes;
+  if (action.kind == Kind::audit)
+    return action.elements / grid.ranks() * (grid.ranks() - 1) * action.element_bytes;
   if (!communicates(action.kind)) return 0;
   return action.elements * action.element_bytes / action.span.ranks * (action.span.ranks - 1);
 }

@@ -116,12 +116,12 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
 /// the action for each, and ranks compute that of the one which is audited.
 struct Digest {
   enum class What : std::uint8_t {
-    owned,        ///< the part of what is gathered that no other rank has, before the step
-    owned_after,  ///< the same part, before the update
-    read,         ///< parameters that a forward or backward has read
-    gradient      ///< of a leaf, which backward has completed
+    stored,        ///< the parameters of Layouts::compute, as they are gathered, before the step
+    stored_after,  ///< those again, before the update
+    read,          ///< parameters that a forward or backward has read
+    gradient       ///< of a leaf, which backward has completed
   };
-  What what = What::owned;
+  What what = What::stored;
   int unit = -1;          ///< whose parameters, or gradients of them
   bool again = false;     ///< of the other rank's leaf, which is computed again
   int computed = -1;      ///< read: the unit that has read them; gradient: the addend
@@ -235,7 +235,8 @@ struct StepPlan {
   std::string describe(const Action& action) const;
 
   /// Bytes that a rank sends in an action, or in the whole plan: M (n - 1) / n for each collective
-  /// over M bytes in a group of n ranks, and all M of a message to another stage.
+  /// over M bytes in a group of n ranks, and all M of a message to another stage. `audit` gathers
+  /// the digests of all ranks; sums over all ranks, of some hundred bytes, are not counted.
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
   /// How many of bytes_sent() are not sent where experts get equally many tokens:

@@ -15,13 +15,13 @@ void AuditPass::on(const Task& task, Tape& tape) {
   if (task.computes()) add_read(task);
   if (task.work == Work::reduce || task.work == Work::digest) add_gradients(task, tape);
   if (task.work != Work::audit) return;
-  add_owned(What::owned_after);
+  add_stored(What::stored_after);
   compare();
 }
 
 void AuditPass::after(const Task& task) {
   if (!audits_) return;
-  if (task.work == Work::begin) add_owned(What::owned);
+  if (task.work == Work::begin) add_stored(What::stored);
   // Compute has waited for `clip`, which comes after `audit` on the host's stream.
   if (task.work == Work::clip) builder_.release(-1, {on_host_});
 }
@@ -42,7 +42,7 @@ void AuditPass::add(const Digest& digest, Role role, int buffer, int micro_batch
   builder_.use(action, Role::digests, digests_, begins ? Access::write : Access::read_write);
 }
 
-void AuditPass::add_owned(What what) {
+void AuditPass::add_stored(What what) {
   const StepPlan& plan = builder_.plan();
   for (int u = 0; u < builder_.units(); ++u) {
     const PlannedUnit& unit = plan.units[static_cast<std::size_t>(u)];
@@ -51,7 +51,7 @@ void AuditPass::add_owned(What what) {
     digest.what = what;
     digest.unit = u;
     add(digest, Role::shard, unit.compute(), -1,
-        plan.elements(unit.flats, unit.layouts.gradient.divided));
+        plan.elements(unit.flats, unit.layouts.compute.divided));
   }
 }
 
@@ -95,7 +95,11 @@ void AuditPass::compare() {
   builder_.set_bytes(digests_, bytes);
   on_host_ = builder_.make_named("digests on host", Category::other, bytes, Space::host);
   builder_.copy_on(Stream::compute, -1, digests_, on_host_);
-  builder_.use(builder_.emit(Kind::audit, -1), Role::digests, on_host_, Access::read_write);
+  Action& audit = builder_.emit(Kind::audit, -1);
+  // Each rank also tells its number in plans.
+  audit.elements = static_cast<std::int64_t>(numbers_.size() + 1) * builder_.plan().grid.ranks();
+  audit.element_bytes = sizeof(std::uint64_t);
+  builder_.use(audit, Role::digests, on_host_, Access::read_write);
 }
 
 }  // namespace ostrakon::plan

@@ -26,7 +26,7 @@ class AuditPass {
 
  private:
   void add(const Digest& digest, Role role, int buffer, int micro_batch, std::int64_t elements);
-  void add_owned(Digest::What what);
+  void add_stored(Digest::What what);
   void add_read(const Task& task);
   void add_gradients(const Task& task, Tape& tape);
   void compare();

@@ -18,11 +18,20 @@ using runtime::ActionBuffers;
 struct Bytes {
   int buffer = -1;
   std::int64_t begin = 0, end = 0;
+
+  bool empty() const { return buffer < 0 || begin == end; }
 };
 
 Bytes all_of(const plan::StepPlan& plan, int buffer) {
   if (buffer < 0) return {};
   return {buffer, 0, plan.buffers[static_cast<std::size_t>(buffer)].bytes};
+}
+
+/// What an action writes in a role.
+Bytes written(const plan::StepPlan& plan, const plan::Action& action, Role role) {
+  for (const plan::Use& use : action.uses)
+    if (use.role == role && use.access != plan::Access::read) return all_of(plan, use.buffer);
+  return {};
 }
 
 /// What a gather has received from one of the other ranks, chosen by `random`.
@@ -46,16 +55,25 @@ Bytes target_of(const watch::Fault& fault, const plan::StepPlan& plan, const pla
                 int rank) {
   switch (fault.target) {
     case watch::FlipTarget::gradient:
-      return all_of(plan, action.buffer(Role::parameter_gradients));
+      return written(plan, action, Role::parameter_gradients);
     case watch::FlipTarget::parameter:
       return all_of(plan, action.buffer(Role::parameters));
     case watch::FlipTarget::product:
-      return all_of(plan,
-                    action.buffer(action.kind == Kind::forward ? Role::output : Role::gradient));
+      return written(plan, action, action.kind == Kind::forward ? Role::output : Role::gradient);
     case watch::FlipTarget::message:
       return received(plan, action, rank, math::mix_bits(fault.seed + 2));
   }
   return {};
+}
+
+/// Whether a later action reads what an action of the plan has written to a buffer.
+bool is_read_later(const plan::StepPlan& plan, const plan::Action& action, int buffer) {
+  const auto begin = plan.actions.begin() + (&action - plan.actions.data());
+  for (auto later = begin + 1; later != plan.actions.end(); ++later)
+    for (const plan::Use& use : later->uses)
+      if (use.buffer == buffer && use.role != Role::released)
+        return use.access != plan::Access::write;
+  return false;
 }
 
 void flip(const ActionBuffers& buffers, int buffer, std::int64_t byte, unsigned bit) {
@@ -77,6 +95,13 @@ void flip(const ActionBuffers& buffers, int buffer, std::int64_t byte, unsigned 
 BitFlip::BitFlip(watch::Fault fault, const StepContext& context)
     : fault_(std::move(fault)), context_(context) {}
 
+bool BitFlip::has_target(const watch::Fault& fault, const plan::StepPlan& plan,
+                         const plan::Action& action, int rank) {
+  const Bytes bytes = target_of(fault, plan, action, rank);
+  return !bytes.empty() && (fault.target == watch::FlipTarget::parameter ||
+                            is_read_later(plan, action, bytes.buffer));
+}
+
 bool BitFlip::is_due(const plan::Action& action) const {
   if (!context_.trains()) return false;
   if (fault_.recurs ? context_.step < fault_.step : context_.step != fault_.step) return false;
@@ -88,7 +113,7 @@ void BitFlip::strike(const ActionBuffers& buffers, bool begins) {
   if (begins != (fault_.target == watch::FlipTarget::parameter) || !is_due(action)) return;
   const plan::StepPlan& plan = context_.plan();
   const Bytes bytes = target_of(fault_, plan, action, context_.rank);
-  if (bytes.buffer < 0 || bytes.begin == bytes.end) return;
+  if (bytes.empty()) return;
   const std::uint64_t random = math::mix_bits(fault_.seed + 1);
   const auto count = static_cast<std::uint64_t>(bytes.end - bytes.begin);
   const std::int64_t byte = bytes.begin + static_cast<std::int64_t>((random >> 3) % count);

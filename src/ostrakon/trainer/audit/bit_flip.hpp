@@ -15,6 +15,11 @@ class BitFlip {
   /// `fault`: a flip. `context` must outlive it.
   BitFlip(watch::Fault fault, const StepContext& context);
 
+  /// Whether an action of the plan, on a rank, has bytes that the fault may flip a bit of, and that
+  /// it or a later action reads.
+  static bool has_target(const watch::Fault& fault, const plan::StepPlan& plan,
+                         const plan::Action& action, int rank);
+
   /// Called before and after each action, by runtime::Executor::let_intrude.
   void strike(const runtime::ActionBuffers& buffers, bool begins);
   /// Returns which bit was flipped last: "bit 7 of byte 812 of 'block.1 output'"; empty if none

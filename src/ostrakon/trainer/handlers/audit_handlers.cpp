@@ -2,8 +2,10 @@
 #include <ostrakon/trainer/handlers/audit_handlers.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <ostrakon/base/hash.hpp>
 #include <ostrakon/math/digest.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
@@ -16,6 +18,36 @@ namespace ostrakon::train {
 using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
+
+namespace {
+
+/// Returns the digests by number in plans, which stands before those of each rank; nothing if some
+/// rank has none.
+std::vector<std::vector<std::uint64_t>> table_of(const std::vector<std::uint64_t>& rows,
+                                                 std::size_t ranks) {
+  const std::size_t width = rows.size() / ranks;
+  std::vector<std::vector<std::uint64_t>> digests(ranks);
+  for (auto row = rows.begin(); row != rows.end(); row += static_cast<std::ptrdiff_t>(width))
+    if (*row < ranks) digests[*row].assign(row + 1, row + static_cast<std::ptrdiff_t>(width));
+  if (std::any_of(digests.begin(), digests.end(), [](const auto& row) { return row.empty(); }))
+    digests.clear();
+  return digests;
+}
+
+}  // namespace
+
+void agree_on(AuditTable& table, comm::Communicator& world) {
+  Hasher hasher;
+  for (const std::vector<std::uint64_t>& row : table.digests)
+    for (const std::uint64_t digest : row) hasher.add(digest);
+  // Halves of the hash are exact as doubles. They are equal on all ranks where their maximum is
+  // their minimum.
+  const auto low = static_cast<double>(hasher.value() & 0xffffffffU);
+  const auto high = static_cast<double>(hasher.value() >> 32U);
+  std::array<double, 4> extremes = {low, -low, high, -high};
+  world.maximum(extremes.data(), static_cast<int>(extremes.size()));
+  if (extremes[0] != -extremes[1] || extremes[2] != -extremes[3]) table.digests.clear();
+}
 
 AuditHandlers::AuditHandlers(StepContext& context, comm::Communicator& world, DType compute)
     : context_(context), world_(world), compute_(compute) {}
@@ -38,9 +70,9 @@ void AuditHandlers::digest(const ActionBuffers& buffers) {
   if (!is_audited) return;
   const auto sum = all.range(action.digest, action.digest + 1);
   switch (plan.digests[static_cast<std::size_t>(action.digest)].what) {
-    case plan::Digest::What::owned:
-    case plan::Digest::What::owned_after:
-      return digest_owned(buffers, sum);
+    case plan::Digest::What::stored:
+    case plan::Digest::What::stored_after:
+      return digest_stored(buffers, sum);
     case plan::Digest::What::read:
       return digest_parameters(buffers, sum);
     case plan::Digest::What::gradient: {
@@ -65,11 +97,11 @@ void AuditHandlers::digest_parameters(const ActionBuffers& buffers, View<std::ui
   });
 }
 
-/// Adds the digests of the part of a unit that no other rank has, as it is gathered.
-void AuditHandlers::digest_owned(const ActionBuffers& buffers, View<std::uint64_t*> sum) {
+/// Adds the digests of what this rank stores of a unit, as it is gathered.
+void AuditHandlers::digest_stored(const ActionBuffers& buffers, View<std::uint64_t*> sum) {
   const plan::StepPlan& plan = context_.plan();
   const plan::PlannedUnit& unit = plan.units[static_cast<std::size_t>(buffers.action.unit)];
-  const plan::Spans& part = unit.layouts.gradient.divided;
+  const plan::Spans& part = unit.layouts.compute.divided;
   const bool converts = unit.layouts.compute.element_bytes != unit.layouts.gathered.element_bytes;
   const ActionParts parts(buffers, context_);
   const auto add = [&](auto stored, auto sent) {
@@ -103,12 +135,9 @@ void AuditHandlers::audit(const ActionBuffers& buffers) {
                             2 * static_cast<std::int64_t>(integers.size()));
   };
   world_.all_gather<float, OnHost>(buffers.exec, floats(mine), floats(all));
-  AuditTable table{context_.audit, {ranks, std::vector<std::uint64_t>()}};
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto row = all.begin() + static_cast<std::ptrdiff_t>(r * width);
-    table.digests.at(static_cast<std::size_t>(*row)).assign(row + 1, row + width);
-  }
-  context_.audit_differs = !agrees(context_.plan(), table);
+  AuditTable table{context_.audit, table_of(all, ranks)};
+  agree_on(table, world_);
+  context_.audit_differs = !judge(context_.plan(), {table}).empty();
   context_.audit_tables.push_back(std::move(table));
 }
 

@@ -8,6 +8,10 @@
 
 namespace ostrakon::train {
 
+/// Empties a table of digests where ranks have different ones, so that all do the same with it.
+/// Collective.
+void agree_on(AuditTable& table, comm::Communicator& world);
+
 /// Handlers of an audited step: digests of what this rank has computed, and their comparison over
 /// all ranks.
 class AuditHandlers {
@@ -20,7 +24,7 @@ class AuditHandlers {
  private:
   void digest(const runtime::ActionBuffers& buffers);
   void digest_parameters(const runtime::ActionBuffers& buffers, View<std::uint64_t*> sum);
-  void digest_owned(const runtime::ActionBuffers& buffers, View<std::uint64_t*> sum);
+  void digest_stored(const runtime::ActionBuffers& buffers, View<std::uint64_t*> sum);
   void audit(const runtime::ActionBuffers& buffers);
 
   StepContext& context_;

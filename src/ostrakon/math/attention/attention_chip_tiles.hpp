@@ -118,6 +118,16 @@ inline int window_of(const AttentionShape& shape) {
   return static_cast<int>(shape.scores.window > 0 ? std::min(shape.scores.window, all) : all);
 }
 
+/// Whether a query sees a key that is `distance` positions before it; window <= 2^30.
+KOKKOS_INLINE_FUNCTION bool is_within(int distance, int window) {
+  return static_cast<unsigned>(distance) < static_cast<unsigned>(window);
+}
+/// Whether all queries of a tile see all keys of another one, whose first key is `ahead` positions
+/// before the first query.
+KOKKOS_INLINE_FUNCTION bool tile_sees_tile(int ahead, int window) {
+  return ahead >= tile_size - 1 && ahead + tile_size <= window;
+}
+
 /// Returns the address of row `row` and head `head` of a matrix that has heads side by side.
 template <class T>
 KOKKOS_FUNCTION T* head_at(const View<T**>& x, std::int64_t row, int head, int width) {

@@ -9,6 +9,7 @@ namespace {
 /// dq = dS K scale of a tile of queries, dS = P (dP - delta).
 template <class T, int width, bool in_documents>
 struct AttendBackwardQueries {
+  static constexpr bool masks_apart = !in_documents;  // tiles without a mask have their own code
   static constexpr int key_rows = 32;  // two halves: one is used while the other is loaded
   static constexpr int steps = width / tile_size;
   static constexpr int key_tiles = key_rows / tile_size;
@@ -65,16 +66,23 @@ struct AttendBackwardQueries {
           dprobabilities.add_product(douts[k],
                                      load_right_transposed(lane, values, row, k * tile_size));
         });
-        scores.map(
-            lane,
-            [&](int r, int column, float score, float dprobability) {
-              const float probability = tile_exp2(fma(score, to_log2, shift.at[r]));
-              const int distance = first + TileLayout::row(lane, r) - (tile_key + column);
-              return distance >= 0 && distance < window && documents.reach(r, tile_key + column)
-                         ? probability * (dprobability - deltas.at[r])
-                         : 0.0f;
-            },
-            dprobabilities);
+        const auto differentiate_scores = [&](auto all_see) {
+          scores.map(
+              lane,
+              [&](int r, int column, float score, float dprobability) {
+                const float probability = tile_exp2(fma(score, to_log2, shift.at[r]));
+                const float dscore = probability * (dprobability - deltas.at[r]);
+                if constexpr (decltype(all_see)::value) return dscore;
+                const int distance = first + TileLayout::row(lane, r) - (tile_key + column);
+                return is_within(distance, window) && documents.reach(r, tile_key + column) ? dscore
+                                                                                            : 0.0f;
+              },
+              dprobabilities);
+        };
+        if (masks_apart && tile_sees_tile(first - tile_key, window))
+          differentiate_scores(std::true_type());
+        else
+          differentiate_scores(std::false_type());
         const LeftTile<T> left = scores.template as_left<T>();
         unrolled<steps>(
             [&](int k) { sums[k].add_product(left, load_right(lane, keys, row, k * tile_size)); });
@@ -128,11 +136,14 @@ struct QueryStep {
 };
 
 /// dk = dS^T Q scale and dv = P^T dO of a tile of keys. Sums are over the query heads of its group
-/// in order, over the runs of each, and over 16 queries at a time from the begin of the run. K:
-/// dtype of the gradients.
+/// in order, over the runs of each, and over 16 queries at a time from the begin of the run. A step
+/// has as many queries as fit into the shared memory, as what it takes besides products does not
+/// depend on their number. K: dtype of the gradients.
 template <class T, class K, int width, bool in_documents>
 struct AttendBackwardKv {
-  static constexpr int query_rows = tile_size;
+  static constexpr int query_tiles = width == 64 ? 2 : 1;
+  static constexpr bool masks_apart = !in_documents && width == 64;  // registers are scarce
+  static constexpr int query_rows = query_tiles * tile_size;
   static constexpr int steps = width / tile_size;
   static constexpr int query_elements = query_rows * width;
   /// Runs of a sequence's queries, at most.
@@ -142,11 +153,11 @@ struct AttendBackwardKv {
   static constexpr std::size_t bytes =
       sizeof(T) * (team_rows * width + 4 * query_elements) +
       sizeof(float) * (in_documents ? 6 * query_rows + most_runs : 4 * query_rows);
-  static_assert(4 * query_rows == team_rows, "keys are loaded by way of the queries");
+  static_assert(4 * query_rows >= team_rows, "keys are loaded by way of the queries");
 
   Kokkos::Array<TokenRun, most_runs> run;
   int runs, first_sequence, sequences;
-  int heads, kv_heads, tokens, rows;
+  int heads, kv_heads, group, tokens, rows;
   View<const T**> q, kv, dout;
   View<const float*> log_sum_exp, delta;
   View<const std::int32_t*> document_begins;
@@ -199,7 +210,7 @@ struct AttendBackwardKv {
     while (step.row >= end_row(step.run, key, ends)) {
       if (++step.run == runs) {
         step.run = 0;
-        if (++step.member == heads / kv_heads) return false;
+        if (++step.member == group) return false;
       }
       step.row = first_row(step.run, key);
     }
@@ -229,7 +240,7 @@ struct AttendBackwardKv {
     // One half of `others` and `row_values` is used while the other half is loaded.
     const auto begin_queries = [&](const QueryStep& step, int half) {
       const TokenRun& of = run[static_cast<std::size_t>(step.run)];
-      const int head = kv_head * (heads / kv_heads) + step.member;
+      const int head = kv_head * group + step.member;
       const int count = static_cast<int>(of.count) - step.row;
       const std::int64_t row = of.row + step.row;
       const std::int64_t q_row = std::int64_t{first_sequence + sequence} * rows + row;
@@ -258,41 +269,52 @@ struct AttendBackwardKv {
     for (int half = 0; exists; half = 1 - half) {
       end_copies(team);
       // Position of this step's queries relative to the first key of this band.
-      const int ahead = static_cast<int>(run[static_cast<std::size_t>(step.run)].position) +
-                        step.row - first_key - band;
+      const int step_ahead = static_cast<int>(run[static_cast<std::size_t>(step.run)].position) +
+                             step.row - first_key - band;
       exists = advance(step, first_key, ends);
       if (exists) begin_queries(step, 1 - half);
-      const int q_tile = 2 * half * query_rows, dout_tile = q_tile + query_rows;
-      const float* const sums_of = row_values + q_tile;
-      const float* const deltas = sums_of + query_rows;
+      rolled(query_tiles, [&](int t) {
+        const int row = t * tile_size, ahead = step_ahead + row;
+        const int q_tile = 2 * half * query_rows + row, dout_tile = q_tile + query_rows;
+        const float* const sums_of = row_values + q_tile;
+        const float* const deltas = sums_of + query_rows;
 
-      SumTile scores, dprobabilities;  // (keys, queries)
-      unrolled<steps>([&](int k) {
-        scores.add_product(keys[k], load_right_transposed(lane, others, q_tile, k * tile_size));
-        dprobabilities.add_product(load_left(lane, values, band, k * tile_size),
-                                   load_right_transposed(lane, others, dout_tile, k * tile_size));
-      });
-      scores.map(lane, [&](int r, int column, float score) {
-        const float probability = tile_exp2(fma(score, to_log2, -sums_of[column] * log2_e));
-        const int key = TileLayout::row(lane, r), distance = ahead + column - key;
-        bool sees = distance >= 0 && distance < window;
-        if constexpr (in_documents)
-          sees = sees && first_key + band + key >= document_values[half * query_rows + column];
-        return sees ? probability : 0.0f;
-      });
-      const LeftTile<T> probabilities = scores.template as_left<T>();
-      unrolled<steps>([&](int k) {
-        dvalues[k].add_product(probabilities, load_right(lane, others, dout_tile, k * tile_size));
-      });
-      scores.map(
-          lane,
-          [&](int, int column, float probability, float dprobability) {
-            return probability * (dprobability - deltas[column]);
-          },
-          dprobabilities);
-      const LeftTile<T> dscores = scores.template as_left<T>();
-      unrolled<steps>([&](int k) {
-        dkeys[k].add_product(dscores, load_right(lane, others, q_tile, k * tile_size));
+        SumTile scores, dprobabilities;  // (keys, queries)
+        unrolled<steps>([&](int k) {
+          scores.add_product(keys[k], load_right_transposed(lane, others, q_tile, k * tile_size));
+          dprobabilities.add_product(load_left(lane, values, band, k * tile_size),
+                                     load_right_transposed(lane, others, dout_tile, k * tile_size));
+        });
+        const auto make_probabilities = [&](auto all_see) {
+          scores.map(lane, [&](int r, int column, float score) {
+            const float probability = tile_exp2(fma(score, to_log2, -sums_of[column] * log2_e));
+            if constexpr (decltype(all_see)::value) return probability;
+            const int key = TileLayout::row(lane, r);
+            bool sees = is_within(ahead + column - key, window);
+            if constexpr (in_documents)
+              sees = sees &&
+                     first_key + band + key >= document_values[half * query_rows + row + column];
+            return sees ? probability : 0.0f;
+          });
+        };
+        if (masks_apart && tile_sees_tile(ahead, window))
+          make_probabilities(std::true_type());
+        else
+          make_probabilities(std::false_type());
+        const LeftTile<T> probabilities = scores.template as_left<T>();
+        unrolled<steps>([&](int k) {
+          dvalues[k].add_product(probabilities, load_right(lane, others, dout_tile, k * tile_size));
+        });
+        scores.map(
+            lane,
+            [&](int, int column, float probability, float dprobability) {
+              return probability * (dprobability - deltas[column]);
+            },
+            dprobabilities);
+        const LeftTile<T> dscores = scores.template as_left<T>();
+        unrolled<steps>([&](int k) {
+          dkeys[k].add_product(dscores, load_right(lane, others, q_tile, k * tile_size));
+        });
       });
     }
     const std::int64_t row = sequence * to.sequence_rows + kv_head * to.head_rows + first_key;
@@ -350,9 +372,10 @@ void attend_backward_kv(const Exec& exec, const AttentionInputs<T>& in,
         AttendBackwardKv<T, K, width(), in_documents()>{
             runs, static_cast<int>(range.runs), static_cast<int>(range.first_sequence),
             static_cast<int>(range.sequences), static_cast<int>(shape.heads),
-            static_cast<int>(shape.kv_heads), static_cast<int>(shape.tokens),
-            static_cast<int>(in.runs.rows()), in.q, in.kv, gradients.dout, gradients.log_sum_exp,
-            delta, in.runs.document_begins(), to, window_of(shape), scale, scale * log2_e});
+            static_cast<int>(shape.kv_heads), static_cast<int>(shape.heads / shape.kv_heads),
+            static_cast<int>(shape.tokens), static_cast<int>(in.runs.rows()), in.q, in.kv,
+            gradients.dout, gradients.log_sum_exp, delta, in.runs.document_begins(), to,
+            window_of(shape), scale, scale * log2_e});
   });
 }
 

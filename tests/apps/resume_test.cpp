@@ -96,6 +96,29 @@ TEST_F(Resume, ResumesAfterItsProcessesWereKilled) {
   EXPECT_HAS(again.out, "are done already");
 }
 
+/// What is saved of frozen parameters are their copies in 16 bits, as floats.
+TEST_F(Resume, ContinuesWithAdaptersBesideFrozenParametersWithoutMasters) {
+  for (const char* const async : {"true", "false"}) {
+    fs::remove_all(path("run"));
+    const Texts settings = {"lora.rank=2",
+                            "lora.targets=q_proj, o_proj, down_proj",
+                            "precision.gather=bf16",
+                            "precision.frozen=gather",
+                            "training.steps=12",
+                            "checkpoint.every=4",
+                            text("checkpoint.async=", async)};
+    const Outcome whole = train(2, settings);
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    fs::remove_all(output("checkpoints/step-00000012"));
+    fs::remove(output("checkpoints/latest"));
+    fs::remove(output("weights.h5"));
+    const Outcome rest = train(4, settings, {"--resume", "auto"});
+    EXPECT_EQ(rest.status, 0) << rest.err;
+    EXPECT_HAS(rest.out, "step-00000008, step 8 of 12, saved by 2 ranks");
+    expect_as_if_nothing_had_happened(settings, 12);
+  }
+}
+
 TEST_F(Resume, KeepsTheLastAndEveryMth) {
   const Outcome outcome = train(2, {"training.steps=23", "checkpoint.every=2", "checkpoint.keep=3",
                                     "checkpoint.keep_every=8", "checkpoint.verify=true"});

@@ -296,8 +296,8 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   // compute with, which ranks keep but where masters on the device are converted as they are
   // gathered.
   const std::int64_t gather_bytes = bytes_of(settings.precision.gather);
-  const bool keeps_copies = !full || policy.offload != plan::Offload::none ||
-                            plan.layouts.frozen_without_masters;
+  const bool keeps_copies =
+      !full || policy.offload != plan::Offload::none || plan.layouts.frozen_without_masters;
   const bool uploads =
       policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
   Traffic traffic;

@@ -22,7 +22,7 @@ using RequireDeck = std::function<void(const std::string& deck)>;
 ///
 /// Of a model with adapters (`settings.lora`) the file may have all parameters, or all but
 /// adapters. `adapters`: a folder of PEFT to read these from; empty: they are those in the file,
-/// or, if it has none, are missing: ParameterSource::has.
+/// or, if it has none, are missing: ParameterSource::contains.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,

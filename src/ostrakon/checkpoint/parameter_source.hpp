@@ -24,7 +24,7 @@ class ParameterSource {
 
   /// Whether it has the parameter. Those that it does not have begin with initial values: adapters
   /// of a model whose other weights these are.
-  virtual bool has(const std::string& /*owner*/, const std::string& /*parameter*/) const {
+  virtual bool contains(const std::string& /*owner*/, const std::string& /*parameter*/) const {
     return true;
   }
 

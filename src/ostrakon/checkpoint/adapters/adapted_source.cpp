@@ -6,8 +6,8 @@
 
 namespace ostrakon::checkpoint {
 
-bool AdaptedSource::has(const std::string& owner, const std::string& parameter) const {
-  return model::is_of_adapter(parameter) ? adapters_ != nullptr : base_->has(owner, parameter);
+bool AdaptedSource::contains(const std::string& owner, const std::string& parameter) const {
+  return model::is_of_adapter(parameter) ? adapters_ != nullptr : base_->contains(owner, parameter);
 }
 
 void AdaptedSource::read(const std::string& owner, const std::string& parameter,

@@ -21,7 +21,7 @@ class AdaptedSource : public ParameterSource {
   void read(const std::string& owner, const std::string& parameter,
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
             float* values) override;
-  bool has(const std::string& owner, const std::string& parameter) const override;
+  bool contains(const std::string& owner, const std::string& parameter) const override;
 
   void verify() override { base_->verify(); }
   bool checks_what_it_reads() const override { return base_->checks_what_it_reads(); }

@@ -59,7 +59,7 @@ void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, st
     const model::Parameter& parameter = *slice.parameter;
     const std::int64_t start = std::max(slice.offset, begin);
     const std::int64_t end = std::min(slice.offset + slice.count, begin + count);
-    if (start < end && !weights.has(parameter.owner, parameter.name)) {
+    if (start < end && !weights.contains(parameter.owner, parameter.name)) {
       make_initial_values(exec, slice, start, seed, values.range(start - begin, end - begin));
       continue;
     }

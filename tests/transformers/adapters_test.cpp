@@ -10,6 +10,10 @@
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/evaluate/evaluating_trainer.hpp>
+#include <ostrakon/evaluate/scorer.hpp>
+#include <ostrakon/generate/generator.hpp>
+#include <ostrakon/run/ranks.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 
 #include "parameterized.hpp"
@@ -174,6 +178,32 @@ TEST_P(Adapters, MergedWeightsComputeTheSame) {
   RepeatedBatch batch(expected_.batch);
   const double loss = case_.at("losses").at(0);
   EXPECT_NEAR(run.trainer.step(batch, 1).loss, loss, 1e-6 * loss);
+}
+
+/// By the generator, on each rank for itself, and by an evaluation.
+TEST_P(Adapters, GenerateAndEvaluateAsMergedWeights) {
+  const config::Settings with = settings(lora()), without = settings("");
+  const auto adapted = open(with);
+  checkpoint::MergedSource merged(*adapted, with.model);
+  train::Generator generator(with, *adapted), merged_generator(without, merged);
+  const Floats logits = generator.logits(expected_.prompt);
+  const Floats expected = merged_generator.logits(expected_.prompt);
+  ASSERT_EQ(logits.size(), expected.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], expected[i], 1e-4) << i;
+
+  const auto loss_of = [&](const config::Settings& trained, checkpoint::ParameterSource& weights) {
+    const config::Settings own = evaluate::evaluation_settings(trained, tests::world_ranks());
+    train::Ranks ranks = train::make_ranks(own, MPI_COMM_WORLD, false);
+    train::Trainer trainer = evaluate::make_evaluating_trainer(own, ranks.mesh);
+    trainer.allocate();
+    trainer.initialize(&weights);
+    const std::int64_t length = expected_.sequence_length();
+    return score(trainer, evaluate::SequencesInMemory({{expected_.batch[0], 1}}), {length, length})
+        .front()
+        .loss();
+  };
+  const double loss = loss_of(without, merged);
+  EXPECT_NEAR(loss_of(with, *adapted), loss, 1e-6 * loss);
 }
 
 /// Without adapters in a file, what they add is zero at first.

@@ -71,7 +71,7 @@ TEST(OtherWeights, AreNamedWithTheirConversion) {
 TEST(OtherWeights, SafetensorsUnderOtherNamesAreExplained) {
   for (const auto& [name, how] : std::vector<std::pair<const char*, const char*>>{
            {"model-00001-of-00003.safetensors", "expected model.safetensors.index.json next to"},
-           {"adapter_model.safetensors", "merge_and_unload()"},
+           {"adapter_model.safetensors", "import MODEL OUT.h5 --adapters FOLDER"},
            {"consolidated.safetensors", "convert_mistral_weights_to_hf.py"},
            {"mine.safetensors", "name that file instead"}}) {
     const ScratchFolder folder;

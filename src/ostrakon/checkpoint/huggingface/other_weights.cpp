@@ -48,7 +48,9 @@ constexpr const char* convert_metas =
 constexpr OtherWeights formats[] = {
     {"model-", safetensors_ending, "one of several files without their index",
      "expected model.safetensors.index.json next to them, which is published with them"},
-    {"adapter_model", safetensors_ending, "an adapter without its model", merge_adapter},
+    {"adapter_model", safetensors_ending, "an adapter without its model",
+     "name it with its model: lora.initial in a deck, or ostrakon-checkpoint import MODEL OUT.h5 "
+     "--adapters FOLDER"},
     {"consolidated", safetensors_ending, "weights under Mistral's own names",
      "expected the model's files for transformers; or convert them with transformers' "
      "convert_mistral_weights_to_hf.py (in its repository, src/transformers/models/mistral): "

@@ -7,6 +7,7 @@
 #include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
+#include <ostrakon/math/team_cluster.hpp>
 
 #include "math/compare.hpp"
 #include "math/fp8_matrices.hpp"
@@ -38,7 +39,7 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
                                       {2100, 40},
                                       {4400, 24},
                                       {8400, 8},
-                                      {22500, 8},
+                                      {45000, 8},
                                       {3, 20000},
                                       {2, 33000}})
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
@@ -100,7 +101,8 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
 
 #if defined(OSTRAKON_COUNT_BYTES)
 // What a device reads and writes, as plans have it. A matrix is read once up to the sizes that a
-// team keeps on chip, and moves at most 1.25 times what must be up to 1.45 times these.
+// team, or of columns a cluster, keeps on chip, and moves at most 1.25 times what must be up
+// to 1.45 times these.
 TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
   using T = TypeParam;
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{128, 4096},
@@ -108,8 +110,10 @@ TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
                                       {8192, 64},
                                       {16384, 32},
                                       {22128, 16},
-                                      {32080, 16},
                                       {40960, 16},
+                                      {88512, 16},
+                                      {128000, 8},
+                                      {160000, 8},
                                       {32, 16384},
                                       {32, 57856},
                                       {32, 84000},
@@ -132,10 +136,10 @@ TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
       EXPECT_EQ(of_codes.read() + of_x.written(), 0);
       EXPECT_EQ(static_cast<double>(of_codes.written()), numbers);
       EXPECT_DOUBLE_EQ(reads, device_reads(by_columns, inner, sizeof(T))) << rows << " " << columns;
-      if (inner <= (by_columns ? 22128 : 57856)) {
+      if (inner <= (by_columns ? 88512 : 57856)) {
         EXPECT_EQ(reads, 1.0) << rows << " " << columns;
       }
-      if (inner <= (by_columns ? 32080 : 84000)) {
+      if (inner <= (by_columns ? 128000 : 84000)) {
         EXPECT_LE(reads * bytes + 1, 1.25 * (bytes + 1)) << rows << " " << columns;
       }
     }
@@ -144,12 +148,14 @@ TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
 // With the shared memory of compute capabilities 8.9 and 9.0, with room for one run, and with none.
 TYPED_TEST(Fp8Kernels, ColumnsHaveTheSameCodesWhateverStaysInSharedMemory) {
   using T = TypeParam;
-  constexpr std::int64_t rows = 22500, columns = 16, padded = 22512;
+  constexpr std::int64_t rows = 22484, columns = 16, padded = 22496;
   EXPECT_EQ(kept_of_column(rows, 0), 0);
   const DeviceArray<T> x(spread_values<T>(rows, columns, 1));
   std::vector<std::uint8_t> first;
-  for (const std::int64_t memory : {226 << 10, 98 << 10, 8320 + 256, 8320}) {
+  for (const std::int64_t memory :
+       {226 << 10, 98 << 10, static_cast<int>(memory_of_maxima) + 256, 8192}) {
     const TeamMemoryLimit limit(memory);
+    const ClusterLimit alone(1);
     const DeviceArray<std::uint8_t> codes(columns * padded);
     const DeviceArray<float> scales(columns);
     const ByteCount of_x(x.data(), static_cast<std::size_t>(x.size()) * sizeof(T));
@@ -161,6 +167,16 @@ TYPED_TEST(Fp8Kernels, ColumnsHaveTheSameCodesWhateverStaysInSharedMemory) {
         << memory;
     if (first.empty()) first = codes.host();
     EXPECT_EQ(codes.host(), first) << memory;
+  }
+  // Of three teams the last one has fewer rows than threads.
+  for (const int teams : {2, 3}) {
+    const TeamMemoryLimit limit(8192);
+    const ClusterLimit cluster(teams);
+    const DeviceArray<std::uint8_t> codes(columns * padded);
+    const DeviceArray<float> scales(columns);
+    quantize_columns<T>(Exec(), x.matrix(rows, columns), 1,
+                        {Fp8Format::e4m3, codes.matrix(columns, padded), scales.view()});
+    EXPECT_EQ(codes.host(), first) << teams;
   }
 }
 #endif

@@ -5,6 +5,7 @@
 
 #include <ostrakon/math/held_row.hpp>
 #include <ostrakon/math/team_cluster.hpp>
+#include <ostrakon/math/unrolled.hpp>
 
 namespace ostrakon::math {
 
@@ -24,7 +25,7 @@ class JoinedTeams {
     cluster_.share(own_team(), cluster_.team().sum(own));
     cluster_.wait();
     C total = cluster_.shared_by<C>(0);
-    for (int t = 1; t < cluster_.teams(); ++t) total += cluster_.shared_by<C>(t);
+    rolled(cluster_.teams() - 1, [&](int before) { total += cluster_.shared_by<C>(before + 1); });
     cluster_.wait();  // until all have read, as the next sum overwrites it
     return total;
   }

@@ -7,6 +7,7 @@
 #include <ostrakon/math/fp8/cublaslt_fp8.hpp>
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
+#include <ostrakon/math/team_cluster.hpp>
 
 namespace ostrakon::math {
 
@@ -16,13 +17,14 @@ bool multiplies_codes(KernelForm form) {
 }
 
 double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes) {
-  const std::int64_t memory = planned_team_memory(KernelForm::device_on_chip);
-  std::int64_t held = inner;
+  constexpr KernelForm form = KernelForm::device_on_chip;
+  const std::int64_t memory = planned_team_memory(form);
+  std::int64_t again = 0;
   if (by_columns)
-    held = held_of_column + kept_of_column(inner, memory);
+    again = column_parts(inner, memory, planned_teams_of_cluster(form)).read_again(inner);
   else if (inner * bytes > held_bytes_of_row)
-    held = kept_of_row(inner, bytes, memory);
-  return inner <= held ? 1.0 : 2.0 - static_cast<double>(held) / static_cast<double>(inner);
+    again = inner - kept_of_row(inner, bytes, memory);
+  return 1.0 + static_cast<double>(again) / static_cast<double>(inner);
 }
 
 std::int64_t numbers_of_scale(ProductDType dtype) {

@@ -2,12 +2,14 @@
 #pragma once
 
 // Columns that a team of a device's threads quantizes. It keeps them on the chip until it knows
-// their scales, and transposes them on the way.
+// their scales, and transposes them on the way. Columns that are too long for one team are divided
+// into parts, one for each team of a cluster, which tell each other the maxima of their parts.
 
 #include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/fp8/packed_elements.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
 #include <ostrakon/math/shared_copies.hpp>
+#include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/math/unrolled.hpp>
 
 namespace ostrakon::math {
@@ -40,9 +42,24 @@ struct HeldColumns {
 #endif
 };
 
-/// Some columns of one piece of a matrix, which a team of threads quantizes: each item of work has
-/// the runs `lane`, lane + lanes, ... of a vector of columns. It holds the first of them in
-/// registers, as many of the next as there is room in shared memory, and reads the rest twice.
+/// The columns of a thread's teams: of one, and in tests on a host of all of a cluster.
+template <class T>
+struct OwnColumns {
+  HeldColumns<T> of_team[OSTRAKON_IN_DEVICE_CODE == 1 ? 1 : most_teams_of_cluster];
+
+  KOKKOS_FUNCTION HeldColumns<T>& at([[maybe_unused]] int team) {
+#if OSTRAKON_IN_DEVICE_CODE
+    return of_team[0];
+#else
+    return of_team[team];
+#endif
+  }
+};
+
+/// Some columns of one piece of a matrix, or a part of them, which a team of threads quantizes:
+/// each item of work has the runs `lane`, lane + lanes, ... of a vector of columns. It holds the
+/// first of them in registers, as many of the next as there is room in shared memory, and reads the
+/// rest twice.
 template <class T, Fp8Format format>
 struct ColumnsOfTeam {
   static constexpr int n = vector_elements<T>(), words = ColumnRun<T>::words;
@@ -50,8 +67,8 @@ struct ColumnsOfTeam {
   using Largest = typename ColumnRun<T>::Largest;
 
   const BlockTeam& team;
-  View<const T**> x;           ///< (rows of the piece, columns of the team)
-  View<std::uint8_t**> codes;  ///< (columns of the team, rows of the piece, padded to runs)
+  View<const T**> x;           ///< (rows of the part, columns of the team)
+  View<std::uint8_t**> codes;  ///< (columns of the team, rows of the part, padded to runs)
   View<float*> scales;         ///< (columns of the team)
   int groups;                  ///< how many vectors of columns the team has
   int lanes;                   ///< the runs of a vector before this one are in registers
@@ -159,16 +176,18 @@ struct ColumnsOfTeam {
     });
   }
 
-  KOKKOS_FUNCTION void quantize() const {
-    const int runs = static_cast<int>(codes.columns()) / run_rows, width = groups * words;
-    HeldColumns<T> held;
+  KOKKOS_FUNCTION int runs() const { return static_cast<int>(codes.columns()) / run_rows; }
+
+  /// Loads the columns; their maxima come to be the first of `largest`.
+  KOKKOS_FUNCTION void find_maxima(HeldColumns<T>& held) const {
+    const int width = groups * words;
     for_each(held, [&](int lane, int group, ColumnRun<T>& own) {
       begin_copies(lane, group);
       own = load(lane, group);
       Largest maxima;
       unrolled<run_rows>([&](int r) { maxima.add(own.row[r]); });
       end_own_copies();
-      for (int run = lane + lanes; run < runs; run += lanes) add_rows(run, group, maxima);
+      for (int run = lane + lanes; run < runs(); run += lanes) add_rows(run, group, maxima);
       for (int w = 0; w < words; ++w) largest[lane * width + group * words + w] = maxima.word[w];
     });
     team.barrier();
@@ -179,6 +198,9 @@ struct ColumnsOfTeam {
       team.barrier();
       left = half;
     }
+  }
+  /// Stores codes and scales, for the first of `largest`.
+  KOKKOS_FUNCTION void store_codes(HeldColumns<T>& held) const {
     for (int i = team.rank(); i < groups * n; i += team.size()) {
       const Fp8Scale scale(
           format, Largest::of(largest + static_cast<std::ptrdiff_t>(i / n * words), i % n));
@@ -187,6 +209,7 @@ struct ColumnsOfTeam {
     }
     team.barrier();
     for_each(held, [&](int lane, int group, [[maybe_unused]] const ColumnRun<T>& own) {
+      if (lane >= runs()) return;  // the last part may have fewer than others
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
       // Devices without an instruction that rounds to 8 bits need many registers to do so, so rows
       // are read again in place of those that are held. It only has to compile: products in 8 bits
@@ -195,10 +218,28 @@ struct ColumnsOfTeam {
 #else
       store(lane, group, own);
 #endif
-      for (int run = lane + lanes; run < runs; run += lanes) store_rows(run, group);
+      for (int run = lane + lanes; run < runs(); run += lanes) store_rows(run, group);
     });
   }
 };
+
+/// The first of each team's `largest` become the largest of all teams. Teams that share columns
+/// have one group of them. tile_of(t): the columns of team t.
+template <class Tile, class TileOf>
+KOKKOS_INLINE_FUNCTION void join_maxima(const TeamCluster& cluster, const TileOf& tile_of) {
+  using Shared = Vector<std::uint32_t, Tile::words>;
+  cluster.for_own_teams(
+      [&](int t) { cluster.share(t, load_vector<Tile::words>(tile_of(t).largest)); });
+  cluster.wait();
+  cluster.for_own_teams([&](int t) {
+    const Tile tile = tile_of(t);
+    for (int w = tile.team.rank(); w < Tile::words; w += tile.team.size())
+      for (int other = 0; other < cluster.teams(); ++other)
+        tile.largest[w] =
+            Tile::Largest::larger_of(tile.largest[w], cluster.shared_by<Shared>(other).at[w]);
+  });
+  cluster.wait();
+}
 
 #endif
 

@@ -146,36 +146,46 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
   require(columns % n == 0 && (!x || (x.stride() % n == 0 && begin_vectors<n>(x.data()))),
           "quantize_columns: rows of ", columns, " elements, ", x.stride(),
           " apart, expected multiples of ", n);
+  const ColumnParts parts =
+      column_parts(codes.columns(), team_memory(exec), teams_of_cluster(exec));
   // A team reads up to 64 adjacent bytes of a row, if its threads hold so many columns.
-  const std::int64_t runs = items_for(codes.columns(), run_rows);
+  const std::int64_t runs = parts.rows / run_rows;
   int most_groups = 4;
   while (most_groups > 1 && runs * most_groups > most_threads_of_codes) most_groups /= 2;
   const int groups = most_groups;
   const int lanes = static_cast<int>(smaller(runs, most_threads_of_codes / groups));
   const std::int64_t across = items_for(columns, std::int64_t{groups} * n);
   const int warps = (lanes * groups + 31) / 32;
-  const std::int64_t of_maxima = std::int64_t{4} * groups * (lanes * 4 + n);
-  const std::int64_t kept = kept_of_column(codes.columns(), team_memory(exec));
-  const std::int64_t bytes = of_maxima + kept * 16;
-  for_each_block_team<most_threads_of_codes>(
-      exec, "quantize_columns", pieces * across, products_on_device ? warps * 32 : 1, bytes,
-      KOKKOS_LAMBDA(const BlockTeam& team) {
-        const std::int64_t piece = team.index() / across;
-        auto* const maxima = static_cast<std::uint32_t*>(team.memory(bytes)) + kept * 4;
-        const std::int64_t first = team.index() % across * groups * n;
+  const std::int64_t of_maxima = items_for(std::int64_t{4} * groups * (lanes * 4 + n), 16) * 16;
+  for_each_cluster<most_threads_of_codes>(
+      exec, "quantize_columns", pieces * across, parts.teams, products_on_device ? warps * 32 : 1,
+      of_maxima + parts.kept * 16, KOKKOS_LAMBDA(const TeamCluster& cluster) {
+        using Tile = ColumnsOfTeam<T, format>;
+        const std::int64_t piece = cluster.index() / across;
+        const std::int64_t first = cluster.index() % across * groups * n;
         const std::int64_t end = smaller(first + std::int64_t{groups} * n, columns);
-        const ColumnsOfTeam<T, format> tile{
-            team,
-            x.row_range(piece * rows, (piece + 1) * rows).column_range(first, end),
-            codes.row_range(piece * columns + first, piece * columns + end),
-            scales.range(piece * columns + first, piece * columns + end),
-            groups,
-            lanes,
-            lanes + static_cast<int>(kept / run_rows),
-            maxima - kept * 4,
-            maxima,
-            reinterpret_cast<float*>(maxima + static_cast<std::ptrdiff_t>(lanes * groups * 4))};
-        tile.quantize();
+        const auto tile_of = [&](int t) {
+          auto* const memory = static_cast<std::uint32_t*>(cluster.memory(t));
+          auto* const maxima = memory + parts.kept * 4;
+          const std::int64_t top = t * parts.rows, bottom = top + parts.rows;
+          return Tile{
+              cluster.team(),
+              x.row_range(piece * rows + top, piece * rows + smaller(bottom, rows))
+                  .column_range(first, end),
+              codes.row_range(piece * columns + first, piece * columns + end)
+                  .column_range(top, smaller(bottom, codes.columns())),
+              scales.range(piece * columns + first, piece * columns + end),
+              groups,
+              lanes,
+              lanes + static_cast<int>(parts.kept / run_rows),
+              memory,
+              maxima,
+              reinterpret_cast<float*>(maxima + static_cast<std::ptrdiff_t>(lanes * groups * 4))};
+        };
+        OwnColumns<T> held;
+        cluster.for_own_teams([&](int t) { tile_of(t).find_maxima(held.at(t)); });
+        if (parts.teams > 1) join_maxima<Tile>(cluster, tile_of);
+        cluster.for_own_teams([&](int t) { tile_of(t).store_codes(held.at(t)); });
       });
 }
 

@@ -6,6 +6,7 @@
 // bf16 or fp16; numbers are converted to float first.
 
 #include <algorithm>
+#include <limits>
 #include <ostrakon/math/fp8/formats.hpp>
 #include <ostrakon/math/vectors.hpp>
 #include <ostrakon/math/view.hpp>
@@ -40,8 +41,8 @@ constexpr std::int64_t kept_of_row(std::int64_t columns, std::int64_t size, std:
 }
 
 /// Elements of a column that are rounded at once, and the bytes of shared memory that the maxima
-/// and scales of a team's columns take, at most.
-constexpr std::int64_t rows_of_run = 16, memory_of_maxima = 8320;
+/// and scales of a team's columns take, at most, with what it tells the other teams of a cluster.
+constexpr std::int64_t rows_of_run = 16, memory_of_maxima = 8336;
 
 /// Returns how many elements of a column of `rows` stay in a team's shared memory of `memory`
 /// bytes, behind those that are held in registers: in runs, each of a vector of columns. The rest
@@ -53,8 +54,35 @@ constexpr std::int64_t kept_of_column(std::int64_t rows, std::int64_t memory) {
          rows_of_run;
 }
 
+/// How the teams of a cluster share a column.
+struct ColumnParts {
+  int teams;          ///< the fewest that keep the whole column; if none do, the most
+  std::int64_t rows;  ///< elements of a part; the last part may have less
+  std::int64_t kept;  ///< elements of a part that stay in shared memory
+
+  /// Returns how many elements of a column of `of_column` do not stay.
+  constexpr std::int64_t read_again(std::int64_t of_column) const {
+    std::int64_t again = 0;
+    for (std::int64_t begin = 0; begin < of_column; begin += rows)
+      again += std::max<std::int64_t>(0, std::min(rows, of_column - begin) - held_of_column - kept);
+    return again;
+  }
+};
+
+/// Returns the parts of a column of `rows` elements, by at most `most_teams` teams with `memory`
+/// bytes of shared memory each.
+constexpr ColumnParts column_parts(std::int64_t rows, std::int64_t memory, int most_teams) {
+  const std::int64_t stay =
+      held_of_column + kept_of_column(std::numeric_limits<std::int64_t>::max() / 2, memory);
+  const auto teams = static_cast<int>(std::min<std::int64_t>(most_teams, items_for(rows, stay)));
+  const std::int64_t part =
+      items_for(items_for(rows, std::max(teams, 1)), rows_of_run) * rows_of_run;
+  return {std::max(teams, 1), part, kept_of_column(part, memory)};
+}
+
 /// How often a device reads an element, on average, of rows or columns with `inner` elements of
-/// `bytes` bytes each, with the shared memory that plans count with (block_team.hpp).
+/// `bytes` bytes each, with the shared memory and clusters that plans count with (block_team.hpp,
+/// team_cluster.hpp).
 double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes);
 
 /// Elements of the workspace of round_columns() for x (rows, columns).

@@ -75,6 +75,11 @@ std::vector<Case> cases() {
     s.model.query_key_norm = model::QueryKeyNorm::head;
     s.parallel.accumulation = plan::Accumulation::shard_each;
   }));
+  all.push_back(changed("audits, leaves in another order", llama, [](Settings& s) {
+    s.runtime.audit = 1;
+    s.precision.gather = DType::bf16;
+    s.parallel.leaf_order = plan::LeafOrder::shuffled;
+  }));
   all.push_back({"experts", with_experts(llama)});
   for (const DType dtype : {DType::bf16, DType::fp16})
     all.push_back(changed(text("experts, ", name(dtype)), with_experts(llama),

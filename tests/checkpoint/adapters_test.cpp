@@ -128,7 +128,7 @@ TEST(Peft, HasNoModuleOfOneOfSeveralLayersInATensor) {
       "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight");
 }
 
-/// However it is read: parts of rows, and of several layers in one parameter.
+/// It may be read in parts of rows, and one parameter has several layers.
 TEST(Merged, IsTheSumOfWeightAndAdapter) {
   const model::DecoderSettings settings = small_model();
   Numbers numbers;

@@ -70,7 +70,7 @@ TEST(Lora, ContextAndPipelineRanksTrainAdapters) {
   }
 }
 
-/// Per frozen parameter two bytes, and no moments or gradients.
+/// A frozen parameter takes two bytes, and has no moments or gradients.
 TEST(Lora, FrozenParametersWithoutMastersTakeTwoBytes) {
   config::Settings settings = with_adapters(small_llama(8), false);
   settings.precision.gather = DType::bf16;

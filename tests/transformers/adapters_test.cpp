@@ -180,7 +180,7 @@ TEST_P(Adapters, MergedWeightsComputeTheSame) {
   EXPECT_NEAR(run.trainer.step(batch, 1).loss, loss, 1e-6 * loss);
 }
 
-/// By the generator, on each rank for itself, and by an evaluation.
+/// The generator computes on each rank for itself, an evaluation on all of them.
 TEST_P(Adapters, GenerateAndEvaluateAsMergedWeights) {
   const config::Settings with = settings(lora()), without = settings("");
   const auto adapted = open(with);

@@ -20,7 +20,7 @@ using RequireDeck = std::function<void(const std::string& deck)>;
 /// require_same_model. `require_deck` is called before shapes are compared, with the deck that is
 /// stored with the weights: it can name all differing keys, where a shape names one parameter.
 ///
-/// Of a model with adapters (`settings.lora`) the file may have all parameters, or all but
+/// A file of a model with adapters (`settings.lora`) may have all parameters, or all but
 /// adapters. `adapters`: a folder of PEFT to read these from; empty: they are those in the file,
 /// or, if it has none, are missing: ParameterSource::contains.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,

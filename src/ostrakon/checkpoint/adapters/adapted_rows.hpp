@@ -21,10 +21,10 @@ struct AdaptedRows {
   std::string lora_b() const { return layer + ".lora_b.weight"; }  ///< (rows, rank)
 };
 
-/// All of a block's layers that may have adapters in a model, whether or not `settings.lora` has
-/// them, in the order of model::adaptable_layers.
+/// Returns all of a block's layers that may have adapters in a model, whether or not
+/// `settings.lora` has them, in the order of model::adaptable_layers.
 std::vector<AdaptedRows> adaptable_rows(const model::DecoderSettings& settings);
-/// Those that have.
+/// Returns those that have adapters.
 std::vector<AdaptedRows> adapted_rows(const model::DecoderSettings& settings);
 
 }  // namespace ostrakon::checkpoint

@@ -22,8 +22,8 @@ struct PeftConfig {
 /// single layers, or further trained parameters.
 PeftConfig read_peft_config(const std::string& folder);
 
-/// The text of such a file. `targets`: last parts of the names of adapted modules, "q_proj".
-/// `base`: of the model without adapters, a folder or a name; empty: unknown.
+/// Returns the text of such a file. `targets`: last parts of the names of adapted modules,
+/// "q_proj". `base`: of the model without adapters, a folder or a name; empty: unknown.
 std::string write_peft_config(const model::LoraSettings& lora, const std::set<std::string>& targets,
                               const std::string& base);
 

@@ -10,7 +10,7 @@
 
 namespace ostrakon::checkpoint {
 
-/// The adapters in a folder of PEFT: which layers have some, of which rank and alpha. Throws Error
+/// Finds which layers have adapters in a folder of PEFT, of which rank and alpha. Throws Error
 /// where layers of one block have adapters and those of another not, or what has an adapter is no
 /// layer that may have one.
 model::LoraSettings lora_of_peft(const std::string& folder, const Family& family,
@@ -24,7 +24,7 @@ class PeftReader {
   PeftReader(const std::string& folder, const Family& family,
              const model::DecoderSettings& settings);
 
-  /// A parameter "attention.q.lora_b.weight" of a block, in fp32.
+  /// Returns a parameter of a block, such as "attention.q.lora_b.weight", in fp32.
   std::vector<float> read(const std::string& owner, const std::string& parameter);
 
   const PeftConfig& config() const { return config_; }

@@ -134,6 +134,7 @@ class Check:
                                   "clocks.max.sm,power.limit,mig.mode.current", "--format=csv"]
             commands["libraries"] = ["ldd", self.app("ostrakon-train")]
             commands["copies, launches, products"] = [self.app("ostrakon-bench"), "device"]
+            commands["kernels"] = [self.app("ostrakon-bench"), "kernels", "--dtype", "bf16"]
         for name, command in commands.items():
             status, out = self.run(command, 90)
             self.add(name, status == 0, said=out)

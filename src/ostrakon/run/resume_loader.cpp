@@ -4,6 +4,7 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/checkpoint/adapters/peft_config.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
@@ -203,6 +204,19 @@ std::vector<std::string> candidates(const std::string& path, comm::Communicator&
 
 }  // namespace
 
+namespace {
+
+/// Notes that adapters of PEFT were trained with dropout, which training here has not.
+void note_dropout(const std::string& adapters, std::vector<std::string>& notes) {
+  if (adapters.empty()) return;
+  const checkpoint::PeftConfig config = checkpoint::read_peft_config(adapters);
+  if (config.dropout > 0.0)
+    notes.push_back(text("'", config.path, "' has lora_dropout = ", config.dropout,
+                         "; they are trained on without dropout"));
+}
+
+}  // namespace
+
 std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::Settings& settings,
                                                                   const RunOptions& options,
                                                                   const std::string& tokenizer,
@@ -247,6 +261,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
     if (tokenizer == data::unknown_tokenizer && notes.empty())
       notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");
     note_longer_sequences(*weights, path, settings.training.sequence_length, notes);
+    note_dropout(settings.lora_initial, notes);
   });
   if (!weights->unchecked().empty()) notes.push_back(weights->unchecked());
   console.say(text("weights\n  begin as in            ", path, "\n", note_lines(notes), "\n"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 
@@ -31,18 +32,21 @@ template <class T>
 struct HeadInPieces {
   const Head<T>& head;
   std::int64_t words;
-  std::vector<T> statistics, losses, margins, log_sums;
+  std::vector<T> statistics, losses, cross_entropies, margins, log_sums;
   std::vector<std::vector<T>> dx, dweight, dbias;  // per piece
 
   HeadInPieces(const Head<T>& whole, std::int64_t words_)
       : head(whole),
         words(words_),
-        statistics(pieces() * math::piece_statistics * whole.shape.rows),
+        statistics(pieces() * of_piece() * whole.shape.rows),
         dx(pieces()),
         dweight(pieces()),
         dbias(pieces()) {}
 
   std::int64_t pieces() const { return (head.shape.vocabulary + words - 1) / words; }
+  /// Statistics of a piece.
+  std::int64_t of_piece() const { return math::piece_statistics(head.form.loss); }
+  math::Targets<T> targets() const { return {head.targets, {}, head.loss()}; }
   std::int64_t count(std::int64_t piece) const {
     return std::min(words, head.shape.vocabulary - piece * words);
   }
@@ -62,21 +66,25 @@ struct HeadInPieces {
 
   void make_statistics(std::int64_t piece) {
     const DeviceArray<T> weight = weight_of(piece), workspace = workspace_of(piece, 1);
-    const std::int64_t elements = math::piece_statistics * head.shape.rows;
+    const std::int64_t elements = of_piece() * head.shape.rows;
     const DeviceArray<T> made(elements);
     math::cross_entropy_statistics<T>(
         Exec(), head.by_row(head.x), weight.matrix(count(piece), head.shape.width), piece * words,
-        head.targets, made.matrix(math::piece_statistics, head.shape.rows), workspace,
-        logits_of(piece));
+        targets(), made.matrix(of_piece(), head.shape.rows), workspace, logits_of(piece));
     const std::vector<T> values = made.host();
     std::copy(values.begin(), values.end(), statistics.begin() + piece * elements);
   }
   void combine() {
     const DeviceArray<T> all(statistics), made_losses(head.shape.rows), sums(head.shape.rows),
-        made_margins(head.shape.rows);
-    math::combine_statistics<T>(Exec(),
-                                all.matrix(pieces() * math::piece_statistics, head.shape.rows),
-                                words, head.targets, made_losses, sums, made_margins);
+        made_margins(head.shape.rows), plain(head.shape.rows), unread(head.shape.rows);
+    const auto combine_to = [&](const math::Targets<T>& of, const DeviceArray<T>& to,
+                                const DeviceArray<T>& logs) {
+      math::combine_statistics<T>(Exec(), all.matrix(pieces() * of_piece(), head.shape.rows),
+                                  pieces(), words, of, to, logs, made_margins);
+    };
+    combine_to(head.targets, plain, unread);
+    combine_to(targets(), made_losses, sums);
+    cross_entropies = plain.host();
     losses = made_losses.host();
     margins = made_margins.host();
     log_sums = sums.host();
@@ -87,7 +95,7 @@ struct HeadInPieces {
         of_bias(count(piece));
     math::cross_entropy_gradients<T>(
         Exec(), head.by_row(head.x), weight.matrix(count(piece), head.shape.width), piece * words,
-        head.targets, sums, scale, head.by_row(by_rows),
+        targets(), sums, scale, head.by_row(by_rows),
         by_words.matrix(count(piece), head.shape.width), leaves, workspace, logits_of(piece),
         head.form.has_bias ? of_bias.view() : View<T*>());
     dbias[piece] = of_bias.host();
@@ -140,14 +148,14 @@ TYPED_TEST(CrossEntropyPieces, PiecesOfWordsAgreeWithPlainLoops) {
     EXPECT_LE(largest_difference(dx, reference.dx), tolerance<T>) << name;
     EXPECT_LE(largest_difference(dweight, reference.dweight), tolerance<T>) << name;
     head.forward();
-    EXPECT_LE(largest_difference(pieces.losses, head.losses.host()), tolerance<T>) << name;
+    EXPECT_LE(largest_difference(pieces.cross_entropies, head.losses.host()), tolerance<T>) << name;
   }
 }
 
 TYPED_TEST(CrossEntropyPieces, StatisticsAreOfTheWordsOfAPiece) {
   using T = TypeParam;
   const Shape shape{37, 13, 19};
-  const Head<T> head = random_head<T>(shape);
+  const Head<T> head = random_head<T>(shape, T(2), {{}, false, false, {0.1}});
   const std::vector<double> x = converted<double>(head.x.host()),
                             weight = converted<double>(head.weight.host());
   const std::vector<std::int32_t> targets = targets_of(shape);
@@ -155,7 +163,7 @@ TYPED_TEST(CrossEntropyPieces, StatisticsAreOfTheWordsOfAPiece) {
   std::vector<double> expected;
   for (std::int64_t piece = 0; piece < pieces.pieces(); ++piece) {
     pieces.make_statistics(piece);
-    std::vector<double> largest, totals, at_target;
+    std::vector<double> largest, totals, at_target, sums;
     for (std::int64_t r = 0; r < shape.rows; ++r) {
       std::vector<double> logits(pieces.count(piece), 0.0);
       for (std::int64_t v = 0; v < pieces.count(piece); ++v)
@@ -166,8 +174,9 @@ TYPED_TEST(CrossEntropyPieces, StatisticsAreOfTheWordsOfAPiece) {
       for (double logit : logits) totals.back() += std::exp(logit - largest.back());
       const std::int64_t target = targets[r] - piece * 5;
       at_target.push_back(target >= 0 && target < pieces.count(piece) ? logits[target] : 0.0);
+      sums.push_back(std::accumulate(logits.begin(), logits.end(), 0.0));
     }
-    for (const std::vector<double>& row : {largest, totals, at_target})
+    for (const std::vector<double>& row : {largest, totals, at_target, sums})
       expected.insert(expected.end(), row.begin(), row.end());
   }
   EXPECT_LE(largest_difference(pieces.statistics, expected), tolerance<T>);
@@ -178,7 +187,7 @@ TYPED_TEST(CrossEntropyPieces, PiecesHaveTheSameBitsWhoeverComputesThem) {
   using T = TypeParam;
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {2500, 3, 9}, {150, 2, 3300}}) {
     const std::int64_t words = (shape.vocabulary + 3) / 4;
-    const Head<T> head = random_head<T>(shape);
+    const Head<T> head = random_head<T>(shape, T(2), {{}, false, false, {0.1, 0.01}});
     HeadInPieces<T> apart(head, words);
     for (std::int64_t piece = apart.pieces(); piece-- > 0;) apart.make_statistics(piece);
     apart.combine();
@@ -188,18 +197,18 @@ TYPED_TEST(CrossEntropyPieces, PiecesHaveTheSameBitsWhoeverComputesThem) {
     const DeviceArray<T> statistics(apart.statistics.size()), sums(apart.log_sums),
         dx(shape.rows * shape.width), dweight(shape.vocabulary * shape.width),
         workspace(math::cross_entropy_piece_workspace<T>(shape.rows, shape.width, words, 2));
-    const std::int64_t rows_of_all = apart.pieces() * math::piece_statistics;
+    const std::int64_t rows_of_all = apart.pieces() * apart.of_piece();
     for (std::int64_t piece = 0; piece < apart.pieces(); ++piece) {
       const std::int64_t first = piece * words, end = first + apart.count(piece);
       math::cross_entropy_statistics<T>(
           Exec(), head.by_row(head.x), head.by_word(head.weight).row_range(first, end), first,
-          head.targets,
+          apart.targets(),
           statistics.matrix(rows_of_all, shape.rows)
-              .row_range(piece * math::piece_statistics, (piece + 1) * math::piece_statistics),
+              .row_range(piece * apart.of_piece(), (piece + 1) * apart.of_piece()),
           workspace);
       math::cross_entropy_gradients<T>(Exec(), head.by_row(head.x),
                                        head.by_word(head.weight).row_range(first, end), first,
-                                       head.targets, sums, T(0.5), head.by_row(dx),
+                                       apart.targets(), sums, T(0.5), head.by_row(dx),
                                        head.by_word(dweight).row_range(first, end), 2, workspace);
       EXPECT_TRUE(same_bits(dx.host(), apart.dx[piece])) << name_of(shape) << ", piece " << piece;
     }
@@ -220,7 +229,8 @@ TYPED_TEST(CrossEntropyPieces, TotalsOfPiecesAreAddedByTheTree) {
     const std::vector<T> totals = random_values<T>(pieces * rows, 2);
     const std::vector<T> at_target = random_values<T>(pieces * rows, 3);
     std::vector<std::int32_t> targets(rows);
-    std::vector<T> statistics(pieces * math::piece_statistics * rows), losses, log_sums;
+    const std::int64_t of_piece = math::piece_statistics({});
+    std::vector<T> statistics(pieces * of_piece * rows), losses, log_sums;
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto total = [&](std::int64_t piece) { return totals[piece * rows + r] + T(1.5); };
       std::vector<T> slots(math::tree_slots(pieces));
@@ -230,17 +240,17 @@ TYPED_TEST(CrossEntropyPieces, TotalsOfPiecesAreAddedByTheTree) {
       const std::int64_t own = r * 7 % pieces;
       targets[r] = static_cast<std::int32_t>(own * words + r % words);
       for (std::int64_t piece = 0; piece < pieces; ++piece) {
-        T* const of_piece = statistics.data() + piece * math::piece_statistics * rows;
-        of_piece[r] = largest[r];
-        of_piece[rows + r] = total(piece);
-        of_piece[2 * rows + r] = at_target[piece * rows + r];
+        T* const at = statistics.data() + piece * of_piece * rows;
+        at[r] = largest[r];
+        at[rows + r] = total(piece);
+        at[2 * rows + r] = at_target[piece * rows + r];
       }
       losses.push_back((largest[r] - at_target[own * rows + r]) + std::log(slots[0]));
       log_sums.push_back(largest[r] + std::log(slots[0]));
     }
     const DeviceArray<T> all(statistics), made_losses(rows), made_sums(rows);
     const DeviceArray<std::int32_t> device_targets(targets);
-    math::combine_statistics<T>(Exec(), all.matrix(pieces * math::piece_statistics, rows), words,
+    math::combine_statistics<T>(Exec(), all.matrix(pieces * of_piece, rows), pieces, words,
                                 device_targets, made_losses, made_sums);
     if (on_device) {  // the device's logarithm differs
       EXPECT_LE(largest_difference(made_losses.host(), losses), tolerance<T>);

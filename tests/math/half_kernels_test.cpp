@@ -223,7 +223,8 @@ struct HeadResults {
 template <class T>
 HeadResults run_head(std::int64_t width, const std::vector<std::int32_t>& targets, const Doubles& x,
                      const Doubles& weight, double scale, std::int64_t shift,
-                     const LogitForm& form = {}, const Doubles& bias_values = {}) {
+                     const LogitForm& form = {}, const Doubles& bias_values = {},
+                     const LossForm& loss = {}) {
   using C = compute_t<T>;
   const auto rows = static_cast<std::int64_t>(targets.size());
   const DeviceArray<std::int32_t> device_targets(targets);
@@ -241,10 +242,10 @@ HeadResults run_head(std::int64_t width, const std::vector<std::int32_t>& target
   const auto workspace = unwritten<T>(needed + shift + 1);
   linear_cross_entropy_forward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
                                   losses, workspace.view().range(shift, workspace.size()), logits);
-  linear_cross_entropy_backward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
-                                   C(scale), again, matrix(dx, width), matrix(dweight, width),
-                                   workspace.view().range(shift, workspace.size()), logits,
-                                   has_bias ? dbias.view() : View<C*>());
+  linear_cross_entropy_backward<T>(
+      Exec(), matrix(in, width), matrix(table, width), {device_targets, {}, loss}, C(scale), again,
+      matrix(dx, width), matrix(dweight, width), workspace.view().range(shift, workspace.size()),
+      logits, has_bias ? dbias.view() : View<C*>());
   EXPECT_TRUE(std::isnan(doubles(workspace).back())) << "written beyond the workspace";
   return {doubles(losses), doubles(again), doubles(dx), doubles(dweight),
           has_bias ? doubles(dbias) : Doubles()};
@@ -262,10 +263,15 @@ TYPED_TEST(HalfKernels, LinearCrossEntropy) {
   for (const auto& [form, bias] :
        {std::pair{LogitForm{}, Doubles()}, std::pair{all, inputs<T>(vocabulary, 5)}})
     for (const std::int64_t shift : {0, 1}) {  // also a workspace that is not aligned for floats
-      const HeadResults narrow = run_head<T>(width, targets, x, weight, 0.5, shift, form, bias);
-      const HeadResults wide = run_head<double>(width, targets, x, weight, 0.5, shift, form, bias);
+      const LossForm loss = {0.1 * static_cast<double>(shift), 0.01 * static_cast<double>(shift),
+                             vocabulary};
+      const HeadResults narrow =
+          run_head<T>(width, targets, x, weight, 0.5, shift, form, bias, loss);
+      const HeadResults wide =
+          run_head<double>(width, targets, x, weight, 0.5, shift, form, bias, loss);
       EXPECT_FLOAT(narrow.losses, wide.losses);
-      EXPECT_EQ(narrow.losses, narrow.losses_again);
+      EXPECT_FLOAT(narrow.losses_again, wide.losses_again);
+      EXPECT_EQ(narrow.losses == narrow.losses_again, shift == 0);
       // The gradient of the logits is stored in 16 bits first, and then dx.
       EXPECT_STORED(narrow.dx, wide.dx, width, 2);
       EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
@@ -285,7 +291,8 @@ HeadResults run_pieces(std::int64_t width, std::int64_t words,
   const DeviceArray<std::int32_t> device_targets(targets);
   const auto in = device<T>(x), table = device<T>(weight);
   const auto losses = unwritten<C>(rows), log_sums = unwritten<C>(rows);
-  const auto statistics = unwritten<C>(pieces * piece_statistics * rows);
+  const std::int64_t of_piece = piece_statistics({});
+  const auto statistics = unwritten<C>(pieces * of_piece * rows);
   const auto dx = unwritten<C>(in.size()), dweight = unwritten<C>(table.size());
   const std::int64_t needed = cross_entropy_piece_workspace<T>(rows, width, words, 2);
   const auto workspace = unwritten<T>(needed + shift + 1);
@@ -297,10 +304,9 @@ HeadResults run_pieces(std::int64_t width, std::int64_t words,
   for (std::int64_t piece = 0; piece < pieces; ++piece)
     cross_entropy_statistics<T>(
         Exec(), matrix(in, width), some(piece, table), piece * words, device_targets,
-        matrix(statistics, rows)
-            .row_range(piece * piece_statistics, (piece + 1) * piece_statistics),
-        room);
-  combine_statistics<C>(Exec(), matrix(statistics, rows), words, device_targets, losses, log_sums);
+        matrix(statistics, rows).row_range(piece * of_piece, (piece + 1) * of_piece), room);
+  combine_statistics<C>(Exec(), matrix(statistics, rows), pieces, words, device_targets, losses,
+                        log_sums);
   Doubles sum(x.size(), 0.0);
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     cross_entropy_gradients<T>(Exec(), matrix(in, width), some(piece, table), piece * words,

@@ -41,11 +41,13 @@ inline std::vector<std::int32_t> targets_of(const Shape& shape, bool some = fals
   return targets;
 }
 
-/// What becomes of logits, with and without a bias, and whether only some rows count.
+/// What becomes of logits, with and without a bias, whether only some rows count, and what backward
+/// minimizes.
 struct Form {
   math::LogitForm logits;
   bool has_bias = false;
   bool some_count = false;
+  math::LossForm loss = {};
 };
 inline std::vector<Form> forms() {
   return {{},
@@ -54,30 +56,38 @@ inline std::vector<Form> forms() {
           {{1.0, 1.5}},
           {{3.0, 2.0}, true},
           {{}, false, true},
-          {{3.0, 2.0}, true, true}};
+          {{3.0, 2.0}, true, true},
+          {{}, false, false, {0.1, 0.0}},
+          {{}, false, false, {0.0, 0.01}},
+          {{}, true, true, {0.25, 0.02}},
+          {{3.0, 2.0}, true, true, {0.3, 0.05}}};
 }
 inline std::string name_of(const Form& form) {
   return text("times ", form.logits.scale, ", cap ", form.logits.soft_cap,
-              form.has_bias ? ", bias" : "", form.some_count ? ", some rows" : "");
+              form.has_bias ? ", bias" : "", form.some_count ? ", some rows" : "", ", smoothing ",
+              form.loss.smoothing, ", z-loss ", form.loss.z_loss);
 }
 
+/// losses: what is minimized; cross_entropies: what forward has.
 struct HeadReference {
-  std::vector<double> losses, margins, dx, dweight, dbias;
+  std::vector<double> losses, cross_entropies, margins, dx, dweight, dbias;
 
   /// `bias` may be empty.
   HeadReference(const Shape& s, const std::vector<double>& x, const std::vector<double>& weight,
                 const std::vector<std::int32_t>& targets, double scale,
-                const math::LogitForm& form = {}, const std::vector<double>& bias = {})
+                const math::LogitForm& form = {}, const std::vector<double>& bias = {},
+                const math::LossForm& loss = {})
       : dx(s.rows * s.width, 0.0), dweight(s.vocabulary * s.width, 0.0), dbias(s.vocabulary, 0.0) {
     const double cap = form.soft_cap;
     std::vector<double> logits(s.vocabulary);
     for (std::int64_t r = 0; r < s.rows; ++r) {
       if (targets[r] < 0) {
         losses.push_back(0.0);
+        cross_entropies.push_back(0.0);
         margins.push_back(0.0);
         continue;
       }
-      double total = 0;
+      double total = 0, sum = 0;
       for (std::int64_t v = 0; v < s.vocabulary; ++v) {
         logits[v] = bias.empty() ? 0.0 : bias[v];
         for (std::int64_t j = 0; j < s.width; ++j)
@@ -85,11 +95,18 @@ struct HeadReference {
         logits[v] *= form.scale;
         if (cap > 0) logits[v] = cap * std::tanh(logits[v] / cap);
         total += std::exp(logits[v]);
+        sum += logits[v];
       }
-      losses.push_back(std::log(total) - logits[targets[r]]);
+      const double log_sum = std::log(total), words = static_cast<double>(s.vocabulary),
+                   cross_entropy = log_sum - logits[targets[r]];
+      cross_entropies.push_back(cross_entropy);
+      losses.push_back((1 - loss.smoothing) * cross_entropy +
+                       loss.smoothing * (log_sum - sum / words) + loss.z_loss * log_sum * log_sum);
       margins.push_back(logits[targets[r]] - *std::max_element(logits.begin(), logits.end()));
       for (std::int64_t v = 0; v < s.vocabulary; ++v) {
-        double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
+        double dlogit =
+            scale * ((1 + 2 * loss.z_loss * log_sum) * std::exp(logits[v]) / total -
+                     (v == targets[r] ? 1 - loss.smoothing : 0) - loss.smoothing / words);
         if (cap > 0) dlogit *= 1 - logits[v] * logits[v] / (cap * cap);
         dlogit *= form.scale;
         dbias[v] += dlogit;
@@ -130,6 +147,7 @@ struct Head {
   math::Logits<T> logits() const {
     return {form.logits, form.has_bias ? View<const T*>(bias) : View<const T*>()};
   }
+  math::LossForm loss() const { return {form.loss.smoothing, form.loss.z_loss, shape.vocabulary}; }
   View<T*> dbias_or_none() const { return form.has_bias ? dbias.view() : View<T*>(); }
   HeadReference reference(double scale) const {
     return {shape,
@@ -138,7 +156,8 @@ struct Head {
             targets_of(shape, form.some_count),
             scale,
             form.logits,
-            form.has_bias ? converted<double>(bias.host()) : std::vector<double>()};
+            form.has_bias ? converted<double>(bias.host()) : std::vector<double>(),
+            form.loss};
   }
 
   View<T**> by_row(const DeviceArray<T>& array) const {
@@ -153,9 +172,9 @@ struct Head {
     Exec().fence();
   }
   void backward(T scale) const {
-    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets, scale,
-                                           losses, by_row(dx), by_word(dweight), workspace,
-                                           logits(), dbias_or_none());
+    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight),
+                                           {targets, {}, loss()}, scale, losses, by_row(dx),
+                                           by_word(dweight), workspace, logits(), dbias_or_none());
     Exec().fence();
   }
 };

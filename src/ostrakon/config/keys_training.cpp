@@ -73,6 +73,13 @@ Section training_section() {
        integer("sequence_length", FIELD(training.sequence_length), 1, "tokens in a sequence"),
        integer("seed", FIELD(training.seed), 0,
                "seed of initial weights, sample order and synthetic data"),
+       number("label_smoothing", FIELD(training.label_smoothing), share,
+              "share of each target that is spread evenly over the vocabulary in the loss that is "
+              "trained, as in PyTorch's cross_entropy; validations have none"),
+       number("z_loss", FIELD(training.z_loss), up_to_1e30,
+              "factor of the mean of squared logs of the sums of e^logit, which is added to the "
+              "loss that is trained and keeps logits small, as in PaLM (1e-4); validations have "
+              "none"),
        integer("validate_every", FIELD(training.validate_every), 0,
                "steps between validations; 0: none"),
        integer("validation_batches", FIELD(training.validation_batches), 1,

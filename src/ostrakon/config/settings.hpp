@@ -51,6 +51,8 @@ struct TrainingSettings : StepChoices {
   std::int64_t sequence_length = 256;   ///< tokens
   std::int64_t validate_every = 0;      ///< steps; 0: never
   std::int64_t validation_batches = 8;  ///< global batches in one validation
+  double label_smoothing = 0.0;         ///< math::LossForm::smoothing
+  double z_loss = 0.0;                  ///< math::LossForm::z_loss
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/math/attention/library_use.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/model/product_settings.hpp>
 #include <vector>
@@ -58,6 +59,8 @@ struct LeafShape {
   /// Whether the losses of tokens have the margins of their logits behind them: see
   /// math::losses_of. Changes no bit of a loss.
   bool tells_margins = false;
+  /// What backward minimizes. Losses of forward are cross-entropies.
+  math::LossForm loss = {};
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {

@@ -60,6 +60,7 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
                          math::is_of_device(settings.processor.kernels),
                          settings.precision.products};
   shape.attention = library_use(settings.runtime.attention);
+  shape.loss = {training.label_smoothing, training.z_loss};
   return shape;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/cross_entropy/row_loss.hpp>
 #include <ostrakon/math/cross_entropy/softmax_row.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -207,6 +208,7 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
     const View<const T**> x_chunk = x.row_range(begin, end);
     const View<C**> z = chunk_logits<T>(exec, x_chunk, weight, room, logits, stride);
     const View<T**> dlogits = dlogits_at<T>(z, stored_room);
+    if (targets.form.smooths()) sums_of_logits<C>(exec, z, losses.range(begin, end));
     losses_and_dlogits<T>(exec, logits.form, z, targets.range(begin, end), scale,
                           losses.range(begin, end), dlogits);
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
@@ -254,8 +256,9 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
 
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
-    losses_of<C>(exec, chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits),
-                 targets.words.range(begin, end), losses.range(begin, end),
+    const View<C**> z = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
+    if (targets.form.smooths()) sums_of_logits<C>(exec, z, losses.range(begin, end));
+    losses_of<C>(exec, z, targets.range(begin, end), losses.range(begin, end),
                  log_sums.range(begin, end));
   }
 
@@ -284,6 +287,20 @@ namespace {
 
 constexpr int most_slots = 32;
 
+/// Sums term(piece) by the tree of piece_tree.hpp.
+template <class C, class Term>
+KOKKOS_INLINE_FUNCTION C sum_over_pieces(std::int64_t pieces, const Term& term) {
+  C sums[most_slots] = {};
+  int used = 0;
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    sums[used++] = term(piece);
+    for (std::int64_t rest = piece; rest % 2 == 1; rest /= 2, --used)
+      sums[used - 2] += sums[used - 1];
+  }
+  for (; used > 1; --used) sums[used - 2] += sums[used - 1];
+  return sums[0];
+}
+
 }  // namespace
 
 template <class T>
@@ -300,13 +317,14 @@ std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width
 
 template <class T>
 void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
-                              std::int64_t first_word, View<const std::int32_t*> targets,
+                              std::int64_t first_word, const Targets<compute_t<T>>& targets,
                               View<compute_t<T>**> statistics, View<T*> workspace,
                               const Logits<T>& logits) {
   using C = compute_t<T>;
   const std::int64_t rows = x.rows(), words = weight.rows();
-  require_shape(kernel_name, "statistics", statistics, piece_statistics, rows);
-  require_size(kernel_name, "targets", targets, rows);
+  const View<const std::int32_t*> to_predict = targets.words;
+  require_shape(kernel_name, "statistics", statistics, piece_statistics(targets.form), rows);
+  require_size(kernel_name, "targets", to_predict, rows);
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows(rows, words);
   const View<C*> room = scratch.template take<C>(chunk * words);
@@ -315,6 +333,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
     const View<C**> all = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
+    if (targets.form.smooths()) sums_of_logits<C>(exec, all, statistics.row(3).range(begin, end));
 #if OSTRAKON_ON_DEVICE
     for_each_row_of_logits<C>(
         exec, "cross_entropy_piece", end - begin, words,
@@ -332,7 +351,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
               [=](std::int64_t, C logit) { return fast_exp(logit - most); }, z);
 #endif
           row.once([&] {
-            const std::int64_t target = targets[begin + r] - first_word;
+            const std::int64_t target = to_predict[begin + r] - first_word;
             largest[begin + r] = most;
             totals[begin + r] = total;
             at_target[begin + r] = target >= 0 && target < words ? z[target] : C(0);
@@ -342,34 +361,39 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
 }
 
 template <class C>
-void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
-                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums,
-                        View<C*> margins) {
-  const std::int64_t rows = statistics.columns(), pieces = statistics.rows() / piece_statistics;
-  require_size(kernel_name, "targets", targets, rows);
+void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t pieces,
+                        std::int64_t words, const Targets<C>& targets, View<C*> losses,
+                        View<C*> log_sums, View<C*> margins) {
+  const std::int64_t rows = statistics.columns(), of_piece = statistics.rows() / pieces;
+  require(of_piece >= piece_statistics(targets.form) && of_piece * pieces == statistics.rows(),
+          kernel_name, ": ", statistics.rows(), " rows of statistics of ", pieces,
+          " pieces, expected ", piece_statistics(targets.form), " for each");
+  const View<const std::int32_t*> to_predict = targets.words;
+  const RowLoss<C> form(targets.form);
+  require_size(kernel_name, "targets", to_predict, rows);
   require_size(kernel_name, "losses", losses, rows);
   require_size(kernel_name, "log_sums", log_sums, rows);
   require_size_if_any(kernel_name, "margins", margins, rows);
   for_each_item(
       exec, "cross_entropy_combine", rows, KOKKOS_LAMBDA(std::int64_t r) {
         const auto of = [&](std::int64_t piece, int which) {
-          return statistics(piece * piece_statistics + which, r);
+          return statistics(piece * of_piece + which, r);
         };
         C largest = of(0, 0);
         for (std::int64_t piece = 1; piece < pieces; ++piece)
           largest = of(piece, 0) > largest ? of(piece, 0) : largest;
-        C sums[most_slots];
-        int used = 0;
-        for (std::int64_t piece = 0; piece < pieces; ++piece) {
-          sums[used++] = of(piece, 1) * fast_exp(of(piece, 0) - largest);
-          for (std::int64_t rest = piece; rest % 2 == 1; rest /= 2, --used)
-            sums[used - 2] += sums[used - 1];
-        }
-        for (; used > 1; --used) sums[used - 2] += sums[used - 1];
-        const std::int64_t target = targets[r];
-        losses[r] = counts(target) ? (largest - of(target / words, 2)) + log(sums[0]) : C(0);
-        if (margins) margins[r] = counts(target) ? of(target / words, 2) - largest : C(0);
-        log_sums[r] = largest + log(sums[0]);
+        const C total = sum_over_pieces<C>(pieces, [&](std::int64_t piece) {
+          return of(piece, 1) * fast_exp(of(piece, 0) - largest);
+        });
+        const C of_logits =
+            form.smooths()
+                ? sum_over_pieces<C>(pieces, [&](std::int64_t piece) { return of(piece, 3); })
+                : C(0);
+        const std::int64_t target = to_predict[r];
+        const C log_total = log(total), at_target = counts(target) ? of(target / words, 2) : C(0);
+        losses[r] = counts(target) ? form.loss(largest, log_total, at_target, of_logits) : C(0);
+        if (margins) margins[r] = counts(target) ? at_target - largest : C(0);
+        log_sums[r] = largest + log_total;
       });
 }
 
@@ -404,11 +428,11 @@ void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**
 }
 
 template void combine_statistics<float>(const Exec&, View<const float**>, std::int64_t,
-                                        View<const std::int32_t*>, View<float*>, View<float*>,
-                                        View<float*>);
+                                        std::int64_t, const Targets<float>&, View<float*>,
+                                        View<float*>, View<float*>);
 template void combine_statistics<double>(const Exec&, View<const double**>, std::int64_t,
-                                         View<const std::int32_t*>, View<double*>, View<double*>,
-                                         View<double*>);
+                                         std::int64_t, const Targets<double>&, View<double*>,
+                                         View<double*>, View<double*>);
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm,  \
@@ -430,7 +454,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
   template std::int64_t cross_entropy_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
                                                          std::int64_t, KernelForm);                \
   template void cross_entropy_statistics<T>(const Exec&, View<const T**>, View<const T**>,         \
-                                            std::int64_t, View<const std::int32_t*>,               \
+                                            std::int64_t, const Targets<compute_t<T>>&,            \
                                             View<compute_t<T>**>, View<T*>, const Logits<T>&);     \
   template void cross_entropy_gradients<T>(                                                        \
       const Exec&, View<const T**>, View<const T**>, std::int64_t, const Targets<compute_t<T>>&,   \

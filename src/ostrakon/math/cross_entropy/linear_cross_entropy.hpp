@@ -11,9 +11,10 @@ namespace ostrakon::math {
 /// The last linear layer fused with the cross-entropy, over chunks of rows, so that the matrix of
 /// logits (rows x vocabulary) never exists. Shapes: x, dx (rows, width); weight, dweight
 /// (vocabulary, width); bias, dbias (vocabulary); targets, losses (rows). losses[r] = -log
-/// softmax(logits)(r, targets[r]), natural logarithm; logits are what `logits` makes of x weight^T.
-/// Targets must be in [0, vocabulary), which is checked when they are loaded, or -1: such a row has
-/// loss 0 and no part in any gradient. margins (rows), unless empty: as losses_of has them.
+/// softmax(logits)(r, targets[r]), natural logarithm, unless targets have another form; logits are
+/// what `logits` makes of x weight^T. Targets must be in [0, vocabulary), which is checked when
+/// they are loaded, or -1: such a row has loss 0 and no part in any gradient. margins (rows),
+/// unless empty: as losses_of has them.
 
 /// Elements of T (not bytes) of `workspace`, for kernels of `form`; `has_bias`: whether a gradient
 /// of a bias is computed.
@@ -34,7 +35,8 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
                                   View<compute_t<T>*> margins = {});
 
 /// Computes losses and gradients in one pass: dx, dweight and dbias, overwritten, are the gradients
-/// of scale * the sum of losses times their factors. An empty dweight or dbias is not computed.
+/// of scale * the sum of losses, of the form of targets, times their factors. An empty dweight or
+/// dbias is not computed.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                    const Targets<compute_t<T>>& targets, compute_t<T> scale,
@@ -64,9 +66,9 @@ void linear_cross_entropy_backward_by_piece(
 // first, then losses from them, then gradients of each. Results do not depend on how pieces are
 // distributed.
 
-/// Rows of `statistics` per piece: the largest logit, the sum of exponentials relative to it, and
-/// the target's logit if the piece has it.
-constexpr std::int64_t piece_statistics = 3;
+/// Rows of `statistics` per piece: the largest logit, the sum of exponentials relative to it, the
+/// target's logit if the piece has it and, for smoothed losses, the sum of logits.
+inline std::int64_t piece_statistics(const LossForm& form) { return form.smooths() ? 4 : 3; }
 
 /// Elements of T (not bytes) of `workspace` for cross_entropy_statistics and
 /// cross_entropy_gradients.
@@ -75,20 +77,21 @@ std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width
                                            std::int64_t words, std::int64_t leaves,
                                            KernelForm form = kernel_form);
 
-/// Computes statistics (piece_statistics, rows) of the piece with `weight` (words, width) and the
-/// bias of `logits` (words), whose first word is `first_word`.
+/// Computes statistics (piece_statistics(targets.form), rows) of the piece with `weight` (words,
+/// width) and the bias of `logits` (words), whose first word is `first_word`.
 template <class T>
 void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
-                              std::int64_t first_word, View<const std::int32_t*> targets,
+                              std::int64_t first_word, const Targets<compute_t<T>>& targets,
                               View<compute_t<T>**> statistics, View<T*> workspace,
                               const Logits<T>& logits = {});
 
 /// Computes losses, and the logs of the sums of exponentials (rows), from the concatenated
-/// statistics of all pieces. Sums over pieces are by the tree of piece_tree.hpp.
+/// statistics of all `pieces`. Sums over pieces are by the tree of piece_tree.hpp. Statistics for
+/// smoothed losses give others, too.
 template <class C>
-void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
-                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums,
-                        View<C*> margins = {});
+void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t pieces,
+                        std::int64_t words, const Targets<C>& targets, View<C*> losses,
+                        View<C*> log_sums, View<C*> margins = {});
 
 /// Computes the gradients of such a sum from one piece: dx (rows, width) with the terms of
 /// its words only, and dweight (words, width) and dbias (words), unless empty, as sums over

@@ -2,6 +2,7 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 
 #include <cstring>
+#include <ostrakon/math/cross_entropy/row_loss.hpp>
 #include <ostrakon/math/cross_entropy/row_parts.hpp>
 #include <ostrakon/math/cross_entropy/softmax_row.hpp>
 #include <ostrakon/math/elementary.hpp>
@@ -52,19 +53,33 @@ KOKKOS_INLINE_FUNCTION void leave_out(const R& row, C& loss, const View<T*>& dlo
 
 }  // namespace
 
+template <class C>
+void sums_of_logits(const Exec& exec, View<const C**> logits, View<C*> sums) {
+  for_each_row(
+      exec, "sums_of_logits", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const C sum =
+            row.template sum_of<C>([](std::int64_t, C logit) { return logit; }, logits.row(index));
+        row.once([&] { sums[index] = sum; });
+      });
+}
+
 template <class T>
-void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
-               View<T*> losses, View<T*> log_sums, View<T*> margins) {
+void losses_of(const Exec& exec, View<const T**> logits, const Targets<T>& targets, View<T*> losses,
+               View<T*> log_sums, View<T*> margins) {
+  const View<const std::int32_t*> words = targets.words;
+  const RowLoss<T> form(targets.form);
 #if OSTRAKON_ON_DEVICE
   for_each_row_of_logits<T>(
       exec, "cross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const LogitRow<T>& row, std::int64_t index) {
         const auto z = logits.row(index);
-        const std::int64_t target = targets[index];
+        const std::int64_t target = words[index];
         const Softmax<T> all = softmax_of(row, own_softmax<T>(row, z));
         row.once([&] {
-          losses[index] = counts(target) ? (all.largest - z[target]) + log(all.total) : T(0);
-          if (log_sums) log_sums[index] = all.largest + log(all.total);
+          const T log_total = log(all.total), sum = form.smooths() ? losses[index] : T(0);
+          losses[index] = counts(target) ? form.loss(all.largest, log_total, z[target], sum) : T(0);
+          if (log_sums) log_sums[index] = all.largest + log_total;
           if (margins) margins[index] = counts(target) ? z[target] - all.largest : T(0);
         });
       });
@@ -73,13 +88,14 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
       exec, "cross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
-        const std::int64_t target = targets[index];
+        const std::int64_t target = words[index];
         const T largest = row.maximum_of([](std::int64_t, T logit) { return logit; }, z[0], z);
         const T total = row.template sum_of<T>(
             [=](std::int64_t, T logit) { return fast_exp(logit - largest); }, z);
         row.once([&] {
-          losses[index] = counts(target) ? (largest - z[target]) + log(total) : T(0);
-          if (log_sums) log_sums[index] = largest + log(total);
+          const T log_total = log(total), sum = form.smooths() ? losses[index] : T(0);
+          losses[index] = counts(target) ? form.loss(largest, log_total, z[target], sum) : T(0);
+          if (log_sums) log_sums[index] = largest + log_total;
           if (margins) margins[index] = counts(target) ? z[target] - largest : T(0);
         });
       });
@@ -107,6 +123,7 @@ template <bool is_capped, class T, class C = compute_t<T>>
 void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
                              C scale, View<C*> losses, View<T**> dlogits) {
   const C inverse = is_capped ? C(1) / cap : C(0);
+  const RowLoss<C> form(targets.form);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
   const LogitParts parts =
@@ -143,11 +160,16 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
           all = softmax_of_cluster<C>(cluster);
         else
           cluster.team().barrier();
-        cluster.once([&] { losses[index] = (all.largest - at_target) + log(all.total); });
+        const C log_total = log(all.total);
+        cluster.once([&] {
+          losses[index] =
+              form.loss(all.largest, log_total, at_target, form.smooths() ? losses[index] : C(0));
+        });
         const C by = inverse;
+        const LogitFactors<C> factors_here = form.factors(times, all.largest + log_total);
         cluster.for_own_teams([&](int t) {
-          own.at(t).store(cluster.team(), of_team(z, t), cluster.memory(t), in_memory, all, times,
-                          target - t * part, by, of_team(dz, t));
+          own.at(t).store(cluster.team(), of_team(z, t), cluster.memory(t), in_memory, all,
+                          factors_here, target - t * part, by, of_team(dz, t));
         });
       });
 }
@@ -171,6 +193,7 @@ void store_by_run(const View<C*>& x, const F& f, const View<T*>& to) {
 template <class T, class C = compute_t<T>>
 void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, const Targets<C>& targets,
                               C scale, View<C*> losses, View<T**> dlogits) {
+  const RowLoss<C> form(targets.form);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
   for_each_row(
@@ -187,16 +210,18 @@ void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, const Targets<
           z[i] = fast_exp(z[i] - largest);
           return z[i];
         });
-        const C factor = times / total;
-        loss = (largest - at_target) + log(total);
+        const C log_total = log(total);
+        loss = form.loss(largest, log_total, at_target, form.smooths() ? loss : C(0));
+        const LogitFactors<C> by = form.factors(times, largest + log_total);
+        const C factor = by.softmax / total, everywhere = by.everywhere;
         if constexpr (is_16bit<T>) {
-          const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
+          const C gradient_at_target = multiply_add(C(z[target]), factor, -by.target) - everywhere;
           store_by_run(
-              z, [=](std::int64_t, C power) { return power * factor; }, dz);
+              z, [=](std::int64_t, C power) { return power * factor - everywhere; }, dz);
           dz[target] = static_cast<T>(gradient_at_target);
         } else {
-          row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
-          z[target] -= times;
+          row.loop(logits.columns(), [&](std::int64_t i) { z[i] = z[i] * factor - everywhere; });
+          z[target] -= by.target;
         }
       });
 }
@@ -206,6 +231,7 @@ template <class T, class C = compute_t<T>>
 void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
                                C scale, View<C*> losses, View<T**> dlogits) {
   const C inverse = C(1) / cap;
+  const RowLoss<C> form(targets.form);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
   for_each_row(
@@ -221,11 +247,16 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const 
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
         const C total = row.template sum_of<C>(
             [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
-        const C factor = times / total;
-        row.once([&] { loss = (largest - at_target) + log(total); });
+        const C log_total = log(total);
+        row.once(
+            [&] { loss = form.loss(largest, log_total, at_target, form.smooths() ? loss : C(0)); });
+        const LogitFactors<C> factors_here = form.factors(times, largest + log_total);
+        const C factor = factors_here.softmax / total, of_target = factors_here.target,
+                everywhere = factors_here.everywhere;
         const auto gradient = [=](std::int64_t i, C logit) {
           const C part = fast_exp(logit - largest) * factor;
-          return (i == target ? part - times : part) * slope_of_capped(logit, by);
+          return ((i == target ? part - of_target : part) - everywhere) *
+                 slope_of_capped(logit, by);
         };
         if constexpr (!is_16bit<T>)
           row.map(gradient, dz, z);
@@ -236,7 +267,7 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const 
 
 #endif
 
-/// dlogits = (e^(logit - log_sum) - [is target]) scale slope(logit), of the words from `first` on.
+/// dlogits = what RowLoss::factors says, through slope(logit), of the words from `first` on.
 template <class T, class Slope>
 void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
                       const Targets<compute_t<T>>& targets, View<const compute_t<T>*> log_sums,
@@ -244,6 +275,7 @@ void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
                       View<T**> dlogits) {
   using C = compute_t<T>;
   const Slope through = slope;
+  const RowLoss<C> form(targets.form);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
   for_each_row(
@@ -254,10 +286,11 @@ void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
         if (!counts(words[index])) return clear(row, dz);
         const C log_sum = log_sums[index], times = factors ? scale * factors[index] : scale;
         const std::int64_t target = words[index] - first;
+        const LogitFactors<C> by = form.factors(times, log_sum);
         row.map(
             [=](std::int64_t i, C logit) {
-              const C part = fast_exp(logit - log_sum) * times;
-              return through(logit, i == target ? part - times : part);
+              const C part = fast_exp(logit - log_sum) * by.softmax;
+              return through(logit, (i == target ? part - by.target : part) - by.everywhere);
             },
             dz, z);
       });
@@ -334,9 +367,11 @@ std::int64_t bias_gradient_workspace(std::int64_t words, std::int64_t pieces) {
   return (tree_slots(pieces) - 1) * words;
 }
 
-template void losses_of<float>(const Exec&, View<const float**>, View<const std::int32_t*>,
+template void sums_of_logits<float>(const Exec&, View<const float**>, View<float*>);
+template void sums_of_logits<double>(const Exec&, View<const double**>, View<double*>);
+template void losses_of<float>(const Exec&, View<const float**>, const Targets<float>&,
                                View<float*>, View<float*>, View<float*>);
-template void losses_of<double>(const Exec&, View<const double**>, View<const std::int32_t*>,
+template void losses_of<double>(const Exec&, View<const double**>, const Targets<double>&,
                                 View<double*>, View<double*>, View<double*>);
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void make_logits<T>(const Exec&, const Logits<T>&, View<compute_t<T>**>);              \

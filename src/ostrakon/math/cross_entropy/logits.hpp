@@ -32,20 +32,34 @@ struct Logits {
 /// and the gradients of its logits are 0 then, whatever these are.
 KOKKOS_INLINE_FUNCTION bool counts(std::int64_t target) { return target >= 0; }
 
-/// The words that rows are to predict, -1 where a row does not count, and what each row's loss is
-/// multiplied by in gradients.
+/// What is minimized for a row of logits z with the target t, where L is the log of the sum of
+/// exponentials of z: (1 - smoothing) (L - z[t]) + smoothing (L - mean of z) + z_loss L^2. Label
+/// smoothing is that of torch.nn.functional.cross_entropy (Szegedy et al. 2016), the z-loss that of
+/// PaLM (Chowdhery et al. 2022, section 5). By default it is the cross-entropy alone.
+struct LossForm {
+  double smoothing = 0.0;  ///< from 0 to 1
+  double z_loss = 0.0;
+  std::int64_t words = 1;  ///< of the vocabulary; is read with smoothing alone
+
+  bool smooths() const { return smoothing > 0.0; }
+};
+
+/// The words that rows are to predict, -1 where a row does not count, what each row's loss is
+/// multiplied by in gradients, and what the loss is.
 template <class C>
 struct Targets {
   View<const std::int32_t*> words;  ///< (rows)
   View<const C*> factors = {};      ///< (rows); empty: 1 for all
+  LossForm form = {};
 
   /// Of what becomes a view of words.
   template <class Words,
             class = std::enable_if_t<std::is_convertible<Words, View<const std::int32_t*>>::value>>
-  Targets(const Words& words_, View<const C*> factors_ = {}) : words(words_), factors(factors_) {}
+  Targets(const Words& words_, View<const C*> factors_ = {}, const LossForm& form_ = {})
+      : words(words_), factors(factors_), form(form_) {}
   /// Those of rows [begin, end).
   Targets range(std::int64_t begin, std::int64_t end) const {
-    return {words.range(begin, end), factors ? factors.range(begin, end) : factors};
+    return {words.range(begin, end), factors ? factors.range(begin, end) : factors, form};
   }
 };
 
@@ -53,19 +67,25 @@ struct Targets {
 template <class T>
 void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products);
 
+/// sums (rows) = the sums of the rows of logits (rows, words).
+template <class C>
+void sums_of_logits(const Exec& exec, View<const C**> logits, View<C*> sums);
+
 /// Computes losses of logits (rows, words) and, unless empty, the logs of the rows' sums of
 /// exponentials, of rows that do not count, too, and margins: the target's logit less the row's
 /// largest one, 0 where no word is likelier than the target, and where a row does not count. All
-/// arrays but logits have an element for each row.
+/// arrays but logits have an element for each row. Factors are not read. Losses that are smoothed
+/// have to be the rows' sums_of_logits() before the call.
 template <class C>
-void losses_of(const Exec& exec, View<const C**> logits, View<const std::int32_t*> targets,
-               View<C*> losses, View<C*> log_sums = {}, View<C*> margins = {});
+void losses_of(const Exec& exec, View<const C**> logits, const Targets<C>& targets, View<C*> losses,
+               View<C*> log_sums = {}, View<C*> margins = {});
 
 // The next functions compute dlogits, the gradient of scale * the sum of losses times their factors
 // by the products of which logits are made, rounded once: for what is not capped form.scale * scale
-// * factor * (softmax - one at the target).
+// * factor * ((1 + 2 z_loss L) softmax - (1 - smoothing) [is the target] - smoothing / words).
 
-/// Computes losses, too; logits are clobbered. With 16 bits on a host dlogits may be in the memory
+/// Computes losses, too, of which smoothed ones have to be as losses_of() takes them; logits are
+/// clobbered. With 16 bits on a host dlogits may be in the memory
 /// of the logits: gradient i of a row is written after logits up to 2 i + 1 have been read.
 template <class T>
 void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<T>**> logits,

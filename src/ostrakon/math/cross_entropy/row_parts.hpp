@@ -4,6 +4,7 @@
 // A row of logits in parts, one for each team of a cluster: a team reads its part, all learn the
 // softmax of the row, and each stores the gradients of its part, whose logits have stayed.
 
+#include <ostrakon/math/cross_entropy/row_loss.hpp>
 #include <ostrakon/math/cross_entropy/softmax_row.hpp>
 
 namespace ostrakon::math {
@@ -44,16 +45,19 @@ class PartOfRow {
     return softmax_of(row, own);
   }
 
-  /// dz = times * (softmax - one at `target`), through the cap. target: its place in the part.
+  /// dz = what `times` says, through the cap. target: its place in the part.
   template <class T>
   KOKKOS_FUNCTION void store(const BlockTeam& team, const View<C*>& z, void* memory, int in_memory,
-                             const Softmax<C>& all, C times, int target, C by,
+                             const Softmax<C>& all, const LogitFactors<C>& times, int target, C by,
                              const View<T*>& dz) const {
     const LogitRow<C> row = row_of(team, z);
-    const C largest = all.largest, factor = times / all.total;
+    const C largest = all.largest, factor = times.softmax / all.total;
+    const C at_target = times.target, everywhere = times.everywhere;
+    const auto without_softmax = [=](int i, C part) {
+      return (i == target ? part - at_target : part) - everywhere;
+    };
     const auto gradient = [=](int i, C logit) {
-      const C part = fast_exp(logit - largest) * factor;
-      const C plain = i == target ? part - times : part;
+      const C plain = without_softmax(i, fast_exp(logit - largest) * factor);
       return is_capped ? plain * slope_of_capped(logit, by) : plain;
     };
     const auto to = dz.range(0, held_words(z));
@@ -63,12 +67,7 @@ class PartOfRow {
     } else {
       const C own_factor = fast_exp(held_largest_ - largest) * factor;
       row.store(
-          to,
-          [=](int i, C of_logit) {
-            const C part = of_logit * own_factor;
-            return i == target ? part - times : part;
-          },
-          held_);
+          to, [=](int i, C of_logit) { return without_softmax(i, of_logit * own_factor); }, held_);
     }
     const int size = static_cast<int>(z.size());
     FurtherLogits<C>(team, z, memory, in_memory)

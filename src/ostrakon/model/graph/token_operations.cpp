@@ -298,7 +298,10 @@ class Predictions {
   Predictions(const LeafShape& leaf, const Head& head, std::int64_t rows)
       : further_{leaf.tokens, rows / (leaf.leaves() * head.depths), head.depths,
                  head.further_factor},
-        rows_(rows) {}
+        rows_(rows),
+        loss_(leaf.loss) {
+    loss_.words = head.words;
+  }
 
   /// Bytes of the scratch arrays of a call, behind others.
   std::vector<std::int64_t> scratch(std::vector<std::int64_t> others) const {
@@ -307,14 +310,14 @@ class Predictions {
       others.push_back(bytes);
     return others;
   }
-  /// `first`: the first of these arrays.
+  /// Those of backward. `first`: the first of these arrays.
   math::Targets<C> targets(const Exec& exec, const Arguments& a, int first) const {
-    if (!is_stacked()) return a.buffers().targets.range(0, rows_);
+    if (!is_stacked()) return {a.buffers().targets.range(0, rows_), {}, loss_};
     const auto words = a.scratch<std::int32_t>(first);
     const auto factors = a.scratch<C>(first + 1);
     math::stack_targets<C>(exec, further_, a.buffers().targets.range(0, rows_ / further_.depths),
                            words, factors);
-    return {words, factors};
+    return {words, factors, loss_};
   }
   /// Where losses are written before they are given to `to`, in which they may lie.
   View<C*> room(const Arguments& a, int first, View<C*> to) const {
@@ -330,6 +333,7 @@ class Predictions {
 
   math::FurtherTargets further_;
   std::int64_t rows_;
+  math::LossForm loss_;
 };
 
 /// What the unit of the losses hands over: losses and, behind them, margins if the leaf has any.
@@ -392,10 +396,12 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   // Logits are read each time that they are computed, and some of them once more.
   const bool is_read_once = by_leaf && math::is_of_device(leaf.kernels);
   const std::int64_t again = is_read_once ? 0 : math::logits_read_again<T>(words, leaf.kernels);
+  const std::int64_t summed = leaf.loss.smooths() ? words : 0;
   const std::int64_t bytes =
-      bytes_of<Compute>((by_leaf ? 2 : 1) * words + again) + bytes_of<T>(words);
+      bytes_of<Compute>((by_leaf ? 2 : 1) * words + again + summed) + bytes_of<T>(words);
   backward.work =
-      (factors + logits) * one + plan::row_work(static_cast<double>(rows_here * bytes), logits);
+      (factors + logits) * one + plan::row_work(static_cast<double>(rows_here * bytes),
+                                                leaf.loss.smooths() ? logits + 1.0 : logits);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0), w = a.weight<T>(0).matrix(words, width);
     const auto targets = predictions.targets(exec, a, 1);
@@ -433,16 +439,17 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
       math::cross_entropy_piece_workspace<T>(rows, width, of_piece, leaf.leaves(), leaf.kernels));
 
   const int own = add("statistics", rows, Distribution::columns, Keep::never, Element::sum);
-  graph_.values.back().rows = math::piece_statistics;
+  graph_.values.back().rows = math::piece_statistics(leaf.loss);
   Call statistics = product({"statistics", {x}, {own}, head.weights()}, x, width, of_piece);
   const plan::KernelWork one = statistics.work;
-  statistics.work += row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
+  const double passes = leaf.loss.smooths() ? 2.0 : 1.0;
+  statistics.work += passes * row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
   const Predictions<T> predictions(leaf, head, rows);
   statistics.scratch = predictions.scratch({workspace});
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const std::int64_t here = words_in(a.piece(), words, of_piece);
     math::cross_entropy_statistics<T>(exec, a.read<T>(0), a.weight<T>(0).matrix(here, width),
-                                      a.piece() * of_piece, predictions.targets(exec, a, 1).words,
+                                      a.piece() * of_piece, predictions.targets(exec, a, 1),
                                       a.written<Compute>(0), a.scratch<T>(0),
                                       logits_of<T>(a, head, here));
   });
@@ -457,11 +464,14 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   Call again{"log sums", {all}, {losses, log_sums}};
   // The scratch array has the losses of all rows and, where they are told, their margins.
   again.scratch = predictions.scratch({bytes_of<Compute>(leaf.tells_margins ? 2 * rows : rows)});
-  again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {
+  again.kernel = make_kernel([=, own_rows = leaf.own_rows(), pieces = graph_.setting.pieces](
+                                 const Exec& exec, const Arguments& a) {
     const Outputs<Compute> all_rows(leaf, a.scratch<Compute>(0)),
         kept(leaf, a.written<Compute>(0).flat());
+    math::Targets<Compute> targets = predictions.targets(exec, a, 1);
+    if (a.writes() == 1) targets.form = {};  // in forward
     math::combine_statistics<Compute>(
-        exec, a.read<Compute>(0), of_piece, predictions.targets(exec, a, 1).words, all_rows.losses,
+        exec, a.read<Compute>(0), pieces, of_piece, targets, all_rows.losses,
         a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(4), all_rows.margins);
     const std::int64_t first = a.buffers().tensor_rank * own_rows;
     if (kept.losses) predictions.give(exec, all_rows.losses, first, kept.losses);

@@ -12,6 +12,7 @@
 #include <ostrakon/tune/choose.hpp>
 
 #include "common/program.hpp"
+#include "text_model/questions.hpp"
 
 namespace {
 
@@ -56,8 +57,8 @@ apps::Program program_of(Line& line) {
         R"(Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
 sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
 checkpoints, weights.h5, on NVIDIA's GPUs products.json and, where output.trace asks for it,
-trace.json into output.directory. A weights.h5 that is there is renamed to weights.previous.h5, or
-weights.previous-2.h5 and so on.)",
+trace.json, and with training.ema weights-ema.h5 into output.directory. A weights.h5 that is there is
+renamed to weights.previous.h5, or weights.previous-2.h5 and so on.)",
         {{"--resume", "auto|none|PATH", resume(line.options),
           "auto: resume from the newest checkpoint in output.directory that is not damaged; if "
           "there is none, begin at step 1. PATH: resume from this checkpoint, or the newest in "
@@ -117,6 +118,7 @@ int main(int argc, char** argv) {
     config::Settings settings = apps::read_deck(world, given.operands[0], line.overrides);
     settings.runtime.products_file = line.products;
     line.options.terminal = output_is_terminal();
+    line.options.open_questions = apps::open_questions;
     const train::RunEnd end =
         train::run(tune::choose_for_run(settings, MPI_COMM_WORLD), MPI_COMM_WORLD, line.options);
     return end == train::RunEnd::stopped ? status_requeue : 0;

@@ -83,7 +83,7 @@ constexpr Named<DType> exported_dtypes[] = {{DType::fp32, "fp32"}, {DType::bf16,
 struct Export {
   DType dtype = DType::fp32;
   std::optional<std::int64_t> shard_bytes;
-  bool overwrite = false, merge = false, adapters = false;
+  bool averages = false, overwrite = false, merge = false, adapters = false;
 };
 
 /// Throws Error unless the options fit to whether the weights have adapters.
@@ -129,7 +129,8 @@ int export_weights(const Export& line, const Given& given) {
   else
     require(!line.overwrite, "--overwrite replaces a file; OUT, '", out,
             "', is a folder, which must be new or empty");
-  ModelFile model = open_with_deck(in);
+  ModelFile model = open_with_deck(
+      in, line.averages ? checkpoint::Weights::averages : checkpoint::Weights::parameters);
   const model::DecoderSettings adapted = model.settings.model;
   require_adapters_said(line, adapted.lora, in);
   require(!line.adapters || !is_file, "OUT, '", out,
@@ -157,8 +158,9 @@ int export_weights(const Export& line, const Given& given) {
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
   else
     exported = export_folder(out, model, line.shard_bytes.value_or(5'000'000'000), output, config);
-  std::cout << "wrote " << printable(out) << ", step " << format_count(model.step) << " of "
-            << printable(in) << " as " << family.model_type << " in " << ostrakon::name(line.dtype);
+  std::cout << "wrote " << printable(out) << ", " << (line.averages ? "averages at " : "")
+            << "step " << format_count(model.step) << " of " << printable(in) << " as "
+            << family.model_type << " in " << ostrakon::name(line.dtype);
   if (is_file)
     std::cout << ": tensors alone; another OUT is a folder with its config.json\n";
   else
@@ -264,6 +266,8 @@ Command export_command() {
         "of a model with adapters: writes these alone, a folder as PEFT reads it"},
        {"--merge", "", flag(line->merge),
         "of a model with adapters: writes a model without, to whose weights they are added"},
+       {"--ema", "", flag(line->averages),
+        "of a checkpoint the averages that training.ema keeps, in place of the parameters"},
        {"--overwrite", "", flag(line->overwrite), overwrite_help}},
       [line](const Given& given) { return export_weights(*line, given); }};
 }

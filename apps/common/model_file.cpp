@@ -56,10 +56,11 @@ config::Settings settings_of_config(const std::string& path, std::optional<std::
                                config::DeckUse::model);
 }
 
-void open_with(const config::Settings& settings, const std::string& path, ModelFile& file) {
+void open_with(const config::Settings& settings, const std::string& path, ModelFile& file,
+               checkpoint::Weights weights = checkpoint::Weights::parameters) {
   file.settings = settings;
-  file.parameters =
-      checkpoint::open_parameters(path, settings.model, settings.training.sequence_length);
+  file.parameters = checkpoint::open_parameters(path, settings.model,
+                                                settings.training.sequence_length, {}, "", weights);
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ FileKind single_model_kind(const std::string& path) {
   return kind;
 }
 
-ModelFile open_with_deck(const std::string& path) {
+ModelFile open_with_deck(const std::string& path, checkpoint::Weights weights) {
   const FileKind kind = single_model_kind(path);
   require(kind != FileKind::safetensors, "'", path,
           "' is neither a weights file (HDF5) nor a checkpoint");
@@ -116,7 +117,7 @@ ModelFile open_with_deck(const std::string& path) {
     file.tokenizer = reader.tokenizer();
     file.step = reader.step();
   }
-  open_with(file.settings, path, file);
+  open_with(file.settings, path, file, weights);
   return file;
 }
 

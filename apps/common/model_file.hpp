@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/data/tokenizer.hpp>
@@ -38,8 +39,9 @@ struct ModelFile {
 };
 
 /// Opens a weights file or a checkpoint, which contain a deck. Throws Error, also if they don't
-/// have the parameters of their deck's model.
-ModelFile open_with_deck(const std::string& path);
+/// have the parameters of their deck's model, or where averages are wanted and it has none.
+ModelFile open_with_deck(const std::string& path,
+                         checkpoint::Weights weights = checkpoint::Weights::parameters);
 
 /// Opens safetensors with Hugging Face's names. `deck`: a file whose section model, and
 /// sequence_length, describe them; without it the config.json next to them does. If there are both,

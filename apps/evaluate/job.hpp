@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "encoder.hpp"
+#include "../text_model/questions.hpp"
+#include "../text_model/records.hpp"
 #include "line.hpp"
 
 namespace ostrakon::apps {
@@ -19,10 +20,6 @@ struct Job {
   /// Writes what the scores of the sequences say, on rank 0. Throws Error where it can't.
   std::function<void(const std::vector<evaluate::Score>& scores)> write;
 };
-
-/// Makes an Encoder with the model's tokenizer when a text is there, as there may be ids alone.
-/// Throws Error where the tokenizer is not found.
-using FindEncoder = std::function<Encoder&()>;
 
 /// Reads the files that the command line names. `vocabulary`: of the model. Throws Error, naming
 /// the file and the line, for what can't be read or is not as --help says.

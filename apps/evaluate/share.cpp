@@ -8,43 +8,13 @@
 #include <ostrakon/evaluate/evaluating_trainer.hpp>
 
 namespace ostrakon::apps {
-namespace {
-
-template <class T>
-void share(comm::Communicator& world, std::vector<T>& values) {
-  auto count = static_cast<std::int64_t>(values.size());
-  world.broadcast(&count, sizeof count, 0);
-  values.resize(static_cast<std::size_t>(count));
-  world.broadcast(values.data(), count * static_cast<std::int64_t>(sizeof(T)), 0);
-}
-
-void share_sequences(comm::Communicator& world, std::vector<evaluate::Sequence>& sequences) {
-  std::vector<std::int64_t> sizes;  // of each its tokens, and the first that is predicted
-  std::vector<std::int32_t> tokens;
-  for (const evaluate::Sequence& one : sequences) {
-    sizes.push_back(static_cast<std::int64_t>(one.tokens.size()));
-    sizes.push_back(one.first);
-    tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
-  }
-  share(world, sizes);
-  share(world, tokens);
-  sequences.resize(sizes.size() / 2);
-  auto from = tokens.begin();
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    sequences[i] = {{from, from + sizes[2 * i]}, sizes[2 * i + 1]};
-    from += sizes[2 * i];
-  }
-}
-
-}  // namespace
-
 void share_jobs(comm::Communicator& world, std::vector<Job>& jobs) {
   auto count = static_cast<std::int64_t>(jobs.size());
   world.broadcast(&count, sizeof count, 0);
   jobs.resize(static_cast<std::size_t>(count));
   for (Job& job : jobs) {
     job.token_file = world.broadcast(job.token_file, 0);
-    share_sequences(world, job.sequences);
+    evaluate::share(world, job.sequences);
   }
 }
 

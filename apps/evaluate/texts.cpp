@@ -4,8 +4,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/data/token_file.hpp>
 
+#include "../text_model/records.hpp"
 #include "job.hpp"
-#include "records.hpp"
 
 namespace ostrakon::apps {
 namespace {

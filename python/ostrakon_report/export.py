@@ -13,7 +13,8 @@ from . import ReportError
 
 # Fields of rows by the name under which others show them; numbers of other fields are "other/FIELD".
 NAMES = {
-    "loss": "loss/training", "validation_loss": "loss/validation", "bits_per_byte": "loss/bits_per_byte",
+    "loss": "loss/training", "validation_loss": "loss/validation",
+    "ema_validation_loss": "loss/ema_validation", "bits_per_byte": "loss/bits_per_byte",
     "multi_token_loss": "loss/multi_token", "grad_norm": "optimizer/grad_norm",
     "learning_rate": "optimizer/learning_rate", "loss_scale": "optimizer/loss_scale", "tokens": "progress/tokens",
     "step_seconds": "speed/step_seconds", "tokens_per_second": "speed/tokens_per_second", "mfu": "speed/mfu",
@@ -28,6 +29,8 @@ def numbers(row):
              if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)}
     if "expert_load" in row:
         found["experts/most_load"] = float(row["expert_load"]["max"])
+    for file, findings in row.get("evaluation", {}).items():
+        found.update({f"evaluation/{file}/{name}": float(value) for name, value in findings.items() if value is not None})
     if "skipped" in row:
         found["optimizer/skipped"] = 1.0
     return found

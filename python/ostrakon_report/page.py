@@ -21,7 +21,8 @@ MOST_TRACE_BYTES = 60_000_000  # larger ones take too long to read
 # Title, unit, kind, whether the axis begins at 0, what is drawn: (field, name, look).
 CHARTS = [
     ("Loss", "nats per token", "number", False,
-     [("loss", "training", "line"), ("validation_loss", "validation", "dots")]),
+     [("loss", "training", "line"), ("validation_loss", "validation", "dots"),
+      ("ema_validation_loss", "validation of averages", "dots")]),
     ("Bits per byte", "validation", "number", False, [("bits_per_byte", "", "dots")]),
     ("Loss of the tokens behind the next ones", "nats per token", "number", False, [("multi_token_loss", "", "line")]),
     ("Gradient norm", "before clipping", "number", False, [("grad_norm", "", "line")]),
@@ -64,10 +65,20 @@ def source_curves(runs):
                         [samples[source] / max(1, sum(samples)) for _, samples in rows])
 
 
+def answer_curves(runs):
+    """Shares of questions with the right answer, by file."""
+    for index, run in enumerate(runs):
+        rows = [(row["step"], row["evaluation"]) for row in run.history.others if "evaluation" in row]
+        for file in sorted({file for _, found in rows for file in found}):
+            of_file = [(step, found[file]["acc"]) for step, found in rows if "acc" in found.get(file, {})]
+            yield Curve(index, file, [step for step, _ in of_file], [acc for _, acc in of_file], "dots")
+
+
 def charts_of(runs, grid):
     charts = [Chart(title, unit, list(curves(runs, fields)), kind, from_zero)
               for title, unit, kind, from_zero, fields in CHARTS]
     charts += [Chart("Time of a step", "seconds", list(ranks.curves(runs)), from_zero=True),
+               Chart("Questions", "share with the right answer (acc)", list(answer_curves(runs)), "percent", True),
                Chart("Load of experts", "relative to the mean of a layer; 1 is even", list(expert_curves(runs))),
                Chart("Files of the mixture", "share of the samples", list(source_curves(runs)), "percent", True)]
     return [chart for chart in charts if chart.lay_out(grid)]

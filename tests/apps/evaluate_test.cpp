@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -16,6 +17,7 @@ namespace ostrakon::testing {
 namespace {
 
 using Json = nlohmann::json;
+namespace fs = std::filesystem;
 
 /// The models of ostrakon-generate's tests, with contexts of 24 tokens.
 class Evaluate : public Generate {
@@ -179,6 +181,60 @@ TEST_F(Evaluate, QuestionsHaveTheLikeliestAnswer) {
   const double by_length = best(true) == best(false) ? 0.5 : 0.25;
   EXPECT_DOUBLE_EQ(found["acc_norm"], by_length);
   EXPECT_DOUBLE_EQ(found["acc_bytes"], by_length);
+}
+
+/// A run that answers questions while it trains, on one rank and on several, has the scores of
+/// ostrakon-evaluate.
+TEST_F(Evaluate, RunsAnswerQuestions) {
+  std::vector<Json> questions;
+  for (int i = 0; i < 7; ++i)
+    questions.push_back({{"context", "Ship " + std::to_string(i * 37 % 101)},
+                         {"choices", {"has salt.", "has zq.", "salt"}},
+                         {"answer", i % 3}});
+  fs::create_directories(path("asked"));
+  write_lines("asked/a.jsonl", questions);
+  questions.resize(2);
+  write_lines("asked/b.jsonl", questions);
+  write_bytes(path("asked/notes.txt"), "no questions");
+  for (const int ranks : {1, 2}) {
+    const std::string out = "asked" + std::to_string(ranks);
+    const std::string said = must(
+        "ostrakon-train",
+        {"llama.yaml", "--set", "training.evaluate=asked", "--set", "training.evaluate_every=8",
+         "--set", "output.directory=" + out, "--set", "training.ema=0.5"},
+        ranks);
+    expect_in(said, {"questions", "a.jsonl: 21 choices every 8 steps", "step 8  a.jsonl:  acc "});
+    std::vector<Json> rows;
+    std::istringstream lines(read_bytes(path(out + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const Json row = Json::parse(line); row.contains("evaluation")) rows.push_back(row);
+    ASSERT_EQ(rows.size(), 3U);
+    EXPECT_EQ(rows[0]["step"], 8);
+    EXPECT_EQ(rows[2]["step"], 20);
+    for (const std::string file : {"a.jsonl", "b.jsonl"}) {
+      Json found = lines_of({out, "--choices", "asked/" + file, "--json"}).at(0);
+      EXPECT_EQ(found["questions"], file == "a.jsonl" ? 7 : 2);
+      for (const char* key : {"file", "questions", "greedy"}) found.erase(key);
+      EXPECT_EQ(rows[2]["evaluation"][file], found) << ranks;
+    }
+  }
+  // The averages, too, are weights that other programs read, and a checkpoint has them.
+  const std::string averages =
+      must("ostrakon-checkpoint", {"inspect", "asked1/checkpoints/latest"});
+  expect_in(averages, {"average fp32"});
+  must("ostrakon-checkpoint", {"export", "asked2/weights-ema.h5", "ema-weights"});
+  must("ostrakon-checkpoint", {"export", "asked1/checkpoints/latest", "ema-checkpoint", "--ema"});
+  must("ostrakon-checkpoint", {"diff", "ema-weights", "ema-checkpoint"});
+  EXPECT_EQ(start("ostrakon-checkpoint", {"diff", "ema-weights", "asked1/weights.h5"}).status, 1);
+  const Outcome none =
+      start("ostrakon-checkpoint", {"export", "llama/checkpoints/latest", "x", "--ema"});
+  EXPECT_EQ(none.status, 1);
+  expect_in(none.err, {"has no averages; expected one of a run with training.ema above 0"});
+  const Outcome other =
+      start("ostrakon-train", {"llama.yaml", "--resume", "llama/checkpoints/latest", "--set",
+                               "training.ema=0.5", "--set", "output.directory=other"});
+  EXPECT_EQ(other.status, 1);
+  expect_in(other.err, {"it has no average of ", "of a run without training.ema"});
 }
 
 TEST_F(Evaluate, WhatIsWrongIsRefused) {

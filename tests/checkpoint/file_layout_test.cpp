@@ -203,7 +203,7 @@ TEST(ShardMap, CountsBytes) {
   std::int64_t bytes = 0;
   for (int rank = 0; rank < 3; ++rank) bytes += map.bytes(rank);
   const std::int64_t frozen = 400, others = 24 * 8 + 1 + 300 * 200;
-  EXPECT_EQ(bytes, 2 * (frozen + others) + 4 * others + 2 * others);
+  EXPECT_EQ(bytes, 2 * (frozen + others) + 4 * others + 2 * others + 4 * others);
 }
 
 }  // namespace

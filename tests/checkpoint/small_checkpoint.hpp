@@ -19,7 +19,7 @@
 namespace ostrakon::checkpoint::testing {
 
 constexpr std::array<State, states> all_states = {State::parameters, State::first_moment,
-                                                  State::second_moment};
+                                                  State::second_moment, State::average};
 
 /// Returns values as stored in memory and files: fp32, or their upper halves.
 inline std::string bytes_of_values(const std::vector<float>& values, DType dtype) {
@@ -37,7 +37,7 @@ class SmallCheckpoint {
   /// `large`: adds a parameter with several blocks. `version`: changes the values.
   SmallCheckpoint(int ranks, Files files, bool large = false, int version = 0)
       : files_(files), version_(version) {
-    map_.dtypes = {DType::fp32, DType::bf16, DType::fp32};
+    map_.dtypes = {DType::fp32, DType::bf16, DType::fp32, DType::fp32};
     add("embedding", "token.weight", {17, 3}, false);
     add("block.0", "attention.qkv.weight", {129, 33}, false);
     add("block.0", "norm.weight", {1}, false);

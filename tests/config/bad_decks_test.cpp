@@ -383,6 +383,21 @@ model.positions: learned; model.max_positions: 7 | model.max_positions = 7 .. tr
                   {"ostrakon:\n  data:\n    path: x.h5\n  training:\n    validate_every: 10\n",
                    "training.validate_every = 10 needs data.validation_path, which is empty"}},
                  "deck.yaml");
+  expect_together_refused(R"(
+training.validate_ema: true | training.validate_ema = true .. training.ema = 0 .. expected training.ema above 0
+training.ema: 0.9; training.validate_ema: true; parallel.pipeline: 2
+    | training.validate_ema = true with parallel.pipeline = 2 .. model.tie_embeddings = true .. expected false
+training.evaluate: q.jsonl | training.evaluate_every = 0 with training.evaluate = .. q.jsonl .. expected both
+training.evaluate_every: 5 | training.evaluate_every = 5 with training.evaluate = .. expected both
+training.evaluate: q.jsonl; training.evaluate_every: 5 | data.dataset = synthetic .. expected tokens
+)");
+  const std::string asks =
+      "ostrakon:\n  training: {evaluate: q.jsonl, evaluate_every: 5}\n  data: {path: x.h5";
+  expect_refused({{asks + ", documents: separate}\n",
+                   "training.evaluate = .. with data.documents = separate .. expected continue"},
+                  {asks + "}\n  model: {multi_token_depth: 1, tie_embeddings: false}\n",
+                   "training.evaluate = .. with model.multi_token_depth = 1 .. expected 0"}},
+                 "deck.yaml");
   const std::string separate = "ostrakon:\n  data: {path: x.h5, documents: separate";
   expect_refused(
       {{separate + ", dataset: synthetic}\n",

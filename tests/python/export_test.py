@@ -57,6 +57,10 @@ class Export(Folder):
     def test_numbers_have_names(self):
         found = export.numbers(row(2, skipped="why", new_field=3, update_repeated=True, loss=None))
         self.assertEqual((found["optimizer/skipped"], found["other/new_field"], found["speed/mfu"]), (1.0, 3.0, 0.25))
+        found = export.numbers({"step": 4, "evaluation": {"a.jsonl": {"acc": 0.5, "perplexity": None}},
+                                "ema_validation_loss": 1.5})
+        self.assertEqual(found, {"evaluation/a.jsonl/acc": 0.5, "loss/ema_validation": 1.5})
+        found = export.numbers(row(2, skipped="why", new_field=3, update_repeated=True, loss=None))
         self.assertFalse({"loss/training", "other/update_repeated", "other/step"} & set(found))
 
     def test_times_count_back_from_the_last_change(self):

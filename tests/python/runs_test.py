@@ -127,6 +127,7 @@ class Page(Folder):
         rows = [row(step, expert_load=load) for step in range(1, 9)]
         rows[3].update(loss=None, skipped="it was <not> finite")
         rows.insert(4, {"step": 4, "validation_loss": 1.25, "bits_per_byte": 2.5})
+        rows.insert(5, {"step": 4, "evaluation": {"salt.jsonl": {"acc": 0.25, "perplexity": 3.0}}})
         one, two = self.run_folder("one", rows), self.run_folder("two", rows[:2], rate="3e-4")
         event = {"ph": "X", "pid": 0, "args": {"step": 2}}
         (one / "trace.json").write_text(json.dumps({"traceEvents": [
@@ -145,6 +146,8 @@ class Page(Folder):
         self.assertEqual((training["c"], training["m"]), ([0, 1, 2, 4, 5, 6, 7],
                                                           [4, 2, 1.3333, 0.8, 0.66667, 0.57143, 0.5]))
         self.assertEqual((validation["c"], validation["m"]), (3, 1.25))
+        (answers,) = self.chart(page, "Questions\n")
+        self.assertEqual((answers["c"], answers["m"]), (3, 0.25))
         self.assertTrue(page == self.page(one, two), "the same every time")
 
     def test_times_of_ranks(self):

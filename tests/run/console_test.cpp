@@ -84,9 +84,14 @@ TEST(Console, ValidationsStandOnALineOfTheirOwn) {
   console.show(metrics);
   metrics.bits_per_byte = 0.75;
   console.show(metrics);
+  metrics.ema_validation_loss = 1.25;
+  console.show(metrics);
+  console.show(EvaluationMetrics{2, {{"a.jsonl", {{"acc", 0.5}, {"acc_norm", 0.25}}}}});
   EXPECT_EQ(out.str(), "\r\033[K" + line_of("2/9") +
                            "\n  step 2  validation loss 1.5"
-                           "\n  step 2  validation loss 1.5  0.75 bits per byte\n");
+                           "\n  step 2  validation loss 1.5  0.75 bits per byte"
+                           "\n  step 2  validation loss 1.5  0.75 bits per byte  of averages 1.25"
+                           "\n  step 2  a.jsonl:  acc 0.5  acc_norm 0.25\n");
 }
 
 TEST(Console, IsSilentOnOtherRanks) {
@@ -97,6 +102,7 @@ TEST(Console, IsSilentOnOtherRanks) {
   console.show(of_step(1));
   console.show(of_step(2));
   console.show(ValidationMetrics());
+  console.show(EvaluationMetrics{1, {{"a.jsonl", {}}}});
   console.end_line();
   EXPECT_EQ(out.str(), "");
 }

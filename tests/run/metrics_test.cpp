@@ -143,10 +143,15 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     file.write(validation);
     validation.bits_per_byte = 2.5;
     validation.counted_tokens = 77;
+    validation.ema_validation_loss = 0.25;
     file.write(validation);
+    file.write(EvaluationMetrics{4, {{"a.jsonl", {{"acc", 0.5}, {"perplexity", 3.0}}}, {"b", {}}}});
   }
   const std::vector<std::string> lines = lines_of(path_);
-  ASSERT_EQ(lines.size(), 4u);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[4], R"({"step":4,"evaluation":{"a.jsonl":{"acc":0.5,"perplexity":3.0}}})");
+  EXPECT_EQ(Json::parse(lines[3])["ema_validation_loss"], 0.25);
+  EXPECT_FALSE(Json::parse(lines[2]).contains("ema_validation_loss"));
   const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
   EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
   for (const char* key : {"multi_token_loss", "mfu_uncertain", "loss_scale", "skipped",

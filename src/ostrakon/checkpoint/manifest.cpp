@@ -117,11 +117,20 @@ std::string outliers_text(const std::optional<Progress::Outliers>& outliers) {
          ", \"gradient_norm_variance\": " + exact(outliers->gradient_norm_variance) + "}";
 }
 
-std::string dtypes_text(const std::array<DType, states>& dtypes) {
+bool has_averages(const Manifest& manifest) {
+  for (const FileEntry& file : manifest.files)
+    for (const PieceEntry& piece : file.pieces)
+      if (piece.slice.state == State::average) return true;
+  return false;
+}
+
+/// Averages are left out where there are none, as in manifests before there could be any.
+std::string dtypes_text(const Manifest& manifest) {
   std::string out;
   for (int i = 0; i < states; ++i)
-    out += text(i == 0 ? "{" : ", ", "\"", name(static_cast<State>(i)),
-                "\": ", quoted(dtypes[static_cast<std::size_t>(i)]));
+    if (static_cast<State>(i) != State::average || has_averages(manifest))
+      out += text(i == 0 ? "{" : ", ", "\"", name(static_cast<State>(i)),
+                  "\": ", quoted(manifest.dtypes[static_cast<std::size_t>(i)]));
   return out + "}";
 }
 
@@ -161,7 +170,7 @@ std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   if (!manifest.data.empty()) add("data", facts_text(manifest.data));
   if (!manifest.huggingface_config.empty())
     add("huggingface_config", quoted(manifest.huggingface_config));
-  add("numbers", dtypes_text(manifest.dtypes));
+  add("numbers", dtypes_text(manifest));
   add("deck", "[");
   add_deck(out, manifest.deck);
   out += "\n  ]";

@@ -130,7 +130,7 @@ class Check {
               "two pieces of ", shown(file.name), " have its byte ", extents[i].first);
   }
 
-  /// Checks that the pieces cover each array exactly once; moments may be absent.
+  /// Checks that the pieces cover each array exactly once; moments and averages may be absent.
   void check_coverage() const {
     std::vector<Slice> slices;
     for (const FileEntry& file : manifest_.files)

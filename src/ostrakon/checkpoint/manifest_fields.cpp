@@ -81,7 +81,7 @@ DType read_dtype(const Value& value) {
 State state_named(const Value& value) {
   for (int i = 0; i < states; ++i)
     if (words(value) == name(static_cast<State>(i))) return static_cast<State>(i);
-  throw InvalidValue{"parameters, first_moment or second_moment"};
+  throw InvalidValue{"parameters, first_moment, second_moment or average"};
 }
 
 void set_format(Draft&, const Value& value) {
@@ -139,7 +139,8 @@ const Fields outlier_fields = {
 
 const Fields number_fields = {{"parameters", set_number<0>},
                               {"first_moment", set_number<1>},
-                              {"second_moment", set_number<2>}};
+                              {"second_moment", set_number<2>},
+                              {"average", set_number<3>, Scope::nowhere, Scope::nowhere, true}};
 
 const Fields fact_fields = {{"name", [](Draft& d, const Value& v) { d.fact.name = words(v); }},
                             {"value", [](Draft& d, const Value& v) { d.fact.value = words(v); }}};

@@ -59,7 +59,9 @@ void require_parameters_of(const model::DecoderSettings& settings, const Shapes&
 /// The parameters of a checkpoint. Other arrays are not read.
 class CheckpointParameters : public ParameterSource {
  public:
-  explicit CheckpointParameters(const std::string& folder) : reader_(folder) {}
+  CheckpointParameters(const std::string& folder, Weights weights) : reader_(folder) {
+    if (weights == Weights::averages) reader_.take_averages();
+  }
 
   Shapes shapes() const {
     Shapes found;
@@ -139,7 +141,7 @@ struct Opened {
 };
 
 Opened open_file(const std::string& path, const model::DecoderSettings& settings,
-                 std::int64_t tokens, const RequireDeck& require_deck) {
+                 std::int64_t tokens, const RequireDeck& require_deck, Weights weights) {
   const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
                                  const std::string& what) {
     if (require_deck) require_deck(source.deck());
@@ -149,11 +151,13 @@ Opened open_file(const std::string& path, const model::DecoderSettings& settings
     require_kept_config(source, path, settings, tokens);
   };
   if (is_checkpoint(path)) {
-    auto parameters = std::make_unique<CheckpointParameters>(path);
+    auto parameters = std::make_unique<CheckpointParameters>(path, weights);
     const Shapes shapes = parameters->shapes();
     require_model(*parameters, shapes, text("checkpoint '", path, "'"));
     return {std::move(parameters), have_adapters(shapes)};
   }
+  require(weights == Weights::parameters, "'", path,
+          "' is no checkpoint; expected one, as only these have averages beside parameters");
   // Before config.json is read, as another format is the first thing to know.
   require_no_other_weights(path);
   if (!looks_like_hdf5(path))
@@ -170,11 +174,11 @@ std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
                                                  const RequireDeck& require_deck,
-                                                 const std::string& adapters) {
+                                                 const std::string& adapters, Weights weights) {
   const std::string broken = broken_link(path);
   require(broken.empty(), broken);
   require(is_there(path), "'", path, "' does not exist; expected weights or a checkpoint");
-  Opened opened = open_file(path, settings, tokens, require_deck);
+  Opened opened = open_file(path, settings, tokens, require_deck, weights);
   if (!settings.lora.exist() || (opened.has_adapters && adapters.empty()))
     return std::move(opened.parameters);
   std::unique_ptr<PeftReader> reader;

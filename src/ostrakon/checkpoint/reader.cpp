@@ -304,6 +304,15 @@ void CheckpointReader::read_as_saved(const Slice& slice, void* values) {
   for (const Part& part : parts) read(part, *lanes_.front());
 }
 
+void CheckpointReader::take_averages() {
+  bool any = false;
+  for (int i = 0; i < static_cast<int>(manifest_.parameters.size()); ++i)
+    any = any || has(State::average, i);
+  require(any, "checkpoint '", folder_,
+          "' has no averages; expected one of a run with training.ema above 0");
+  takes_averages_ = true;
+}
+
 void CheckpointReader::read(const std::string& owner, const std::string& parameter,
                             const std::vector<std::int64_t>& shape, std::int64_t first,
                             std::int64_t count, float* values) {
@@ -314,14 +323,16 @@ void CheckpointReader::read(const std::string& owner, const std::string& paramet
   require(found == shape, "parameter '", parameter, "' of '", owner, "' has the shape ",
           hdf5::shape_text(found), " in checkpoint '", folder_, "', expected ",
           hdf5::shape_text(shape));
-  const DType kept = manifest_.dtypes[static_cast<int>(State::parameters)];
+  const State state =
+      takes_averages_ && has(State::average, number) ? State::average : State::parameters;
+  const DType kept = manifest_.dtypes[static_cast<int>(state)];
   if (kept == DType::fp32) {
-    read(State::parameters, number, first, count, values);
+    read(state, number, first, count, values);
     return;
   }
   require(kept == DType::bf16, "checkpoint '", folder_, "' keeps parameters in ",
           ostrakon::name(kept), "; expected fp32 or bf16");
-  read(State::parameters, number, first, count,
+  read(state, number, first, count,
        reinterpret_cast<char*>(values) + count * bytes_of(DType::bf16));
   widen(count, values);
 }

@@ -47,7 +47,11 @@ class CheckpointReader : public ParameterSource {
   /// Reads several slices with several threads, so that reading and checking overlap.
   void read(const std::vector<Wanted>& wanted);
 
-  /// Reads State::parameters; see ParameterSource.
+  /// From now on a ParameterSource of the averages that training.ema keeps, where parameters have
+  /// one; frozen parameters have none. Throws Error if there is no average.
+  void take_averages();
+
+  /// Reads State::parameters, or what take_averages() says; see ParameterSource.
   void read(const std::string& owner, const std::string& parameter,
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
             float* values) override;
@@ -104,6 +108,7 @@ class CheckpointReader : public ParameterSource {
   void add_parts(int file, std::vector<Part>& parts) const;
 
   std::string folder_;
+  bool takes_averages_ = false;
   Manifest manifest_;
   std::map<std::pair<std::string, std::string>, int> parameters_;  // keyed by owner and name
   std::vector<std::vector<Location>> locations_;                   // per array, ordered by elements

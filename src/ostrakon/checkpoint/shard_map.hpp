@@ -11,13 +11,14 @@
 namespace ostrakon::checkpoint {
 
 /// The kinds of arrays that are saved. A parameter may have fewer of them: frozen parameters have
-/// no moments, and some optimizers keep one moment or none.
-enum class State { parameters, first_moment, second_moment };
-constexpr int states = 3;
+/// no moments and no average, and some optimizers keep one moment or none.
+enum class State { parameters, first_moment, second_moment, average };
+constexpr int states = 4;
 /// Also the names of the groups in a file.
 constexpr Named<State> state_names[] = {{State::parameters, "parameters"},
                                         {State::first_moment, "first_moment"},
-                                        {State::second_moment, "second_moment"}};
+                                        {State::second_moment, "second_moment"},
+                                        {State::average, "average"}};
 constexpr const char* name(State state) { return name_in(state_names, state); }
 
 /// One row of a checkpoint's table of parameters.

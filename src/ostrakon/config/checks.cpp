@@ -440,7 +440,37 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_parameter_rules(settings, name);
 }
 
+void check_evaluation(const Settings& settings, const std::string& name) {
+  const TrainingSettings& training = settings.training;
+  require((training.evaluate_every > 0) == !training.evaluate.empty(), name,
+          ": training.evaluate_every = ", training.evaluate_every,
+          " with training.evaluate = ", shown(training.evaluate), "; expected both, or neither");
+  if (training.evaluate.empty()) return;
+  const std::string key = text(name, ": training.evaluate = ", shown(training.evaluate), " with ");
+  require(settings.data.dataset == data::DatasetKind::tokens, key,
+          "data.dataset = synthetic, whose tokens are no text; expected tokens");
+  require(settings.data.documents == data::Documents::continued, key,
+          "data.documents = separate is not supported; expected continue, or ostrakon-evaluate");
+  require(settings.model.multi_token_depth == 0, key,
+          "model.multi_token_depth = ", settings.model.multi_token_depth,
+          " is not supported, as that reads targets as tokens; expected 0, or ostrakon-evaluate");
+}
+
+void check_validation(const Settings& settings, const std::string& name) {
+  if (!settings.training.validate_ema) return;
+  require(settings.ema > 0.0, name, ": training.validate_ema = true validates averages, and ",
+          "training.ema = 0 keeps none; expected training.ema above 0, such as 0.999");
+  // The last stage has a copy of the embedding, which follows updates alone.
+  require(
+      settings.pipeline == 1 || !settings.model.tie_embeddings, name,
+      ": training.validate_ema = true with parallel.pipeline = ", settings.pipeline,
+      " and model.tie_embeddings = true is not supported; expected false, and an evaluation of ",
+      "weights-ema.h5 after the run");
+}
+
 void check_data(const Settings& settings, const std::string& name) {
+  check_validation(settings, name);
+  check_evaluation(settings, name);
   const data::DataSettings& data = settings.data;
   if (data.dataset != data::DatasetKind::tokens) return;
   require(!data.path.empty(), name, ": data.path is missing: data.dataset = tokens needs a token ",

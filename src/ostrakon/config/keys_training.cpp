@@ -80,10 +80,20 @@ Section training_section() {
               "factor of the mean of squared logs of the sums of e^logit, which is added to the "
               "loss that is trained and keeps logits small, as in PaLM (1e-4); validations have "
               "none"),
+       number("ema", FIELD(ema), below_one,
+              "decay of the exponential moving average of parameters, which is kept and saved "
+              "besides them, such as 0.999; 0: none"),
        integer("validate_every", FIELD(training.validate_every), 0,
                "steps between validations; 0: none"),
        integer("validation_batches", FIELD(training.validation_batches), 1,
                "global batches in one validation"),
+       boolean("validate_ema", FIELD(training.validate_ema),
+               "whether validations also measure the loss of the averages that training.ema keeps"),
+       path("evaluate", FIELD(training.evaluate), true,
+            "questions with choices, a line of JSON each, as ostrakon-evaluate --choices reads "
+            "them: a file, or a folder, of which all files that end with .jsonl; empty: none"),
+       integer("evaluate_every", FIELD(training.evaluate_every), 0,
+               "steps between answers to the questions of training.evaluate; 0: none"),
        number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
               "minutes of training in this job after which it ends as after the last step: "
               "weights.h5 is written, the exit status is 0. 0: no limit. To save and resume before "

@@ -29,6 +29,7 @@ plan::Policy policy_of(const plan::PolicyChoices& choices, const UpdateChoices& 
   policy.expert_ranks = static_cast<int>(facts.expert_ranks);
   policy.sum_grain = facts.micro_batch_grain * facts.context_ranks;
   policy.moment_count = optim::moments(updates.optimizer);
+  policy.averages = updates.ema > 0.0;
   policy.checkpoint_staging = facts.checkpoint_staging;
   // A unit that the host updates may be updated before the gradients of all units are known unless
   // it depends on these whether and how it is: by clipping, or if steps may be skipped. Before

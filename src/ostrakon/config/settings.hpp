@@ -51,6 +51,9 @@ struct TrainingSettings : StepChoices {
   std::int64_t sequence_length = 256;   ///< tokens
   std::int64_t validate_every = 0;      ///< steps; 0: never
   std::int64_t validation_batches = 8;  ///< global batches in one validation
+  bool validate_ema = false;            ///< also the averages of UpdateChoices::ema
+  std::string evaluate;                 ///< questions: a file, or a folder of them; empty: none
+  std::int64_t evaluate_every = 0;      ///< steps; 0: never
   double label_smoothing = 0.0;         ///< math::LossForm::smoothing
   double z_loss = 0.0;                  ///< math::LossForm::z_loss
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
@@ -184,6 +187,8 @@ struct StabilitySettings {
 /// How parameters are updated: decks and TrainerSettings have this in common, too.
 struct UpdateChoices {
   optim::OptimizerSettings optimizer;
+  /// Decay of the exponential moving average of parameters (EMA); 0: there is none.
+  double ema = 0.0;
   optim::LearningRateSchedule schedule;
   StabilitySettings stability;
   /// Whether updates on the host may begin before the gradients of all units are known, where

@@ -240,6 +240,7 @@ constexpr Condition conditions[] = {
      }},
     {"parallel", "expert_capacity", "expert", has_expert_units},
     {"training", "validation_batches", "validate_every", validates},
+    {"training", "validate_ema", "validate_every", validates},
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},

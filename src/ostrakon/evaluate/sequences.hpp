@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/data/token_file.hpp>
 #include <vector>
 
@@ -50,6 +51,9 @@ class SequencesInMemory final : public Sequences {
 
   std::vector<Sequence> all_;
 };
+
+/// Gives all ranks the sequences of rank 0. Collective.
+void share(comm::Communicator& world, std::vector<Sequence>& sequences);
 
 /// The tokens of a token file as one sequence, as training reads them: all but the first token are
 /// predicted, those that the file says count.

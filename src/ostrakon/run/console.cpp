@@ -67,7 +67,18 @@ void Console::show(const ValidationMetrics& metrics) {
   end_line();
   put(text("  step ", metrics.step, "  validation loss ", metrics.validation_loss,
            metrics.bits_per_byte ? text("  ", *metrics.bits_per_byte, " bits per byte") : "",
+           metrics.ema_validation_loss ? text("  of averages ", *metrics.ema_validation_loss) : "",
            "\n"));
+}
+
+void Console::show(const EvaluationMetrics& metrics) {
+  if (!options_.is_root) return;
+  end_line();
+  for (const auto& [file, findings] : metrics.found) {
+    std::string line = text("  step ", metrics.step, "  ", file, ":");
+    for (const auto& [what, value] : findings) line += text("  ", what, " ", value);
+    put(line + "\n");
+  }
 }
 
 std::string note_lines(const std::vector<std::string>& notes) {

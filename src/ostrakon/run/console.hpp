@@ -38,6 +38,8 @@ class Console {
   void show(const StepMetrics& metrics);
   /// Prints a line on a validation.
   void show(const ValidationMetrics& metrics);
+  /// Prints a line for each file of questions.
+  void show(const EvaluationMetrics& metrics);
 
  private:
   void put(const std::string& words);

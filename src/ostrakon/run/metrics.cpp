@@ -111,9 +111,17 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
 
 MetricsFile::Waiting MetricsFile::write(const ValidationMetrics& metrics) {
   Row row = {{"step", metrics.step}, {"validation_loss", metrics.validation_loss}};
+  if (metrics.ema_validation_loss) row["ema_validation_loss"] = *metrics.ema_validation_loss;
   if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
   if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
   return add(row.dump() + "\n");
+}
+
+MetricsFile::Waiting MetricsFile::write(const EvaluationMetrics& metrics) {
+  Row row = {{"step", metrics.step}};
+  for (const auto& [file, findings] : metrics.found)
+    for (const auto& [what, value] : findings) row["evaluation"][file][what] = value;
+  return add(row.dump(-1, ' ', false, Row::error_handler_t::replace) + "\n");
 }
 
 MetricsFile::Waiting MetricsFile::add(std::string row) {

@@ -11,6 +11,7 @@
 #include <ostrakon/run/stragglers.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::train {
@@ -51,10 +52,20 @@ struct StepMetrics {
 /// A row of metrics.jsonl after a validation.
 struct ValidationMetrics {
   std::int64_t step = 0;
-  double validation_loss = 0.0;  ///< nats per token
+  double validation_loss = 0.0;               ///< nats per token
+  std::optional<double> ema_validation_loss;  ///< of the averages of parameters
   /// How many tokens count in the loss; none: all of them do.
   std::optional<std::int64_t> counted_tokens;
   std::optional<double> bits_per_byte;  ///< if all count and the data has the lengths of tokens
+};
+
+/// Numbers that are found of something, by name.
+using Findings = std::vector<std::pair<std::string, double>>;
+
+/// A row of metrics.jsonl after answers to questions.
+struct EvaluationMetrics {
+  std::int64_t step = 0;
+  std::vector<std::pair<std::string, Findings>> found;  ///< by file
 };
 
 /// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost
@@ -74,6 +85,7 @@ class MetricsFile {
   /// Adds a row, and returns what flush() does.
   Waiting write(const StepMetrics& metrics);
   Waiting write(const ValidationMetrics& metrics);
+  Waiting write(const EvaluationMetrics& metrics);
   /// Tries to write waiting rows; returns those that still wait.
   Waiting flush();
   /// To be called after the last row: throws Error where not all rows are on the disk. They wait

@@ -59,6 +59,10 @@ class Run {
     if (!options_.dry_run) trainer_.require_memory();
     data_ = open_run_data(settings_, trainer_.model().loss_terms(), options_, world(), console_);
     tokenizer_ = data_.training->tokenizer();
+    evaluation_ = about_path(settings_, "training.evaluate", [this] {
+      return Evaluation(settings_, tokenizer_, options_.open_questions, world());
+    });
+    console_.say(evaluation_.describe());
     if (!options_.dry_run) about_output([this] { folder_.lock_if_there(); });
     resume_.find();
     std::unique_ptr<checkpoint::ParameterSource> weights;
@@ -237,6 +241,7 @@ class Run {
           stop_requests_.take(since_start.seconds(), to_stop, saver_.is_busy());
       end = end_of_step(steps_done_, training.steps, requests);
       if (data_.validation.is_due(end)) validate();
+      if (evaluation_.is_due(end)) answer_questions();
       saves_.after_step(end, requests, [this](bool overlapped) { begin_save(overlapped); });
       longest_step = std::max(longest_step, clock.seconds());
       if (!end.is_last) continue;
@@ -265,6 +270,12 @@ class Run {
     const watch::Doing validating(watch::Occupation::validating);
     const config::ScopedTimer timer(timers_, "validation");
     recorder_.record(data_.validation.measure(trainer_, steps_done_));
+  }
+
+  void answer_questions() {
+    const watch::Doing validating(watch::Occupation::validating);
+    const config::ScopedTimer timer(timers_, "evaluation");
+    recorder_.record(evaluation_.measure(trainer_, steps_done_));
   }
 
   /// Fails at the end of a run that has not changed anything recently. All its state is saved by
@@ -310,11 +321,18 @@ class Run {
     const watch::Doing writing(watch::Occupation::writing_weights);
     const config::ScopedTimer timer(timers_, "save weights");
     folder_.require_held();
+    const auto save = [this](const std::string& path) {
+      save_weights(trainer_, world(), path,
+                   {config::write_deck(settings_), steps_done_, tokenizer_, huggingface_config_},
+                   [this] { folder_.check(); });
+    };
     const std::string path = folder_.file("weights.h5");
-    save_weights(trainer_, world(), path,
-                 {config::write_deck(settings_), steps_done_, tokenizer_, huggingface_config_},
-                 [this] { folder_.check(); });
+    save(path);
     console_.say(text("weights are in ", path, "\n"));
+    if (settings_.ema == 0.0) return;
+    const std::string averages = folder_.file("weights-ema.h5");
+    trainer_.with_averages([&] { save(averages); });
+    console_.say(text("their averages are in ", averages, "\n"));
   }
 
   /// Saves results after a failure for the reason `why`, which the caller reports: no error here
@@ -343,6 +361,7 @@ class Run {
   Trainer trainer_;
   config::Timers timers_;
   RunData data_;
+  Evaluation evaluation_;
   RunFolder folder_;
   Saver saver_;
   SavePolicy saves_;

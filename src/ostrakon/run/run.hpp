@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/run/question_files.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <string>
 
@@ -24,6 +25,7 @@ struct RunOptions {
   bool break_lock = false;  ///< take output.directory from a run that has it, see FolderLock
   bool dry_run = false;     ///< show the plan, then stop before anything is allocated
   bool terminal = false;    ///< rewrite one progress line instead of printing several
+  OpenQuestions open_questions;  ///< for decks with training.evaluate
 };
 
 enum class RunEnd {

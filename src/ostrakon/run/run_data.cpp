@@ -18,7 +18,8 @@ Validation::Validation(std::unique_ptr<data::Dataset> dataset,
                        const config::TrainingSettings& training, const model::LossTerms& loss)
     : dataset_(std::move(dataset)),
       every_(training.validate_every),
-      batch_size_(training.global_batch_size) {
+      batch_size_(training.global_batch_size),
+      with_averages_(training.validate_ema) {
   if (!dataset_) return;
   const std::uint64_t whole = dataset_->samples() / static_cast<std::uint64_t>(batch_size_);
   batches_ =
@@ -31,11 +32,17 @@ bool Validation::is_due(const StepEnd& end) const {
   return has_data() && (end.step % every_ == 0 || (end.is_last && !end.stops));
 }
 
+double Validation::loss_of(Trainer& trainer) {
+  return used_ < batch_size_ ? trainer.evaluate_samples(*dataset_, used_)
+                             : trainer.evaluate(*dataset_, batches_);
+}
+
 ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
   ValidationMetrics metrics;
   metrics.step = step;
-  metrics.validation_loss = used_ < batch_size_ ? trainer.evaluate_samples(*dataset_, used_)
-                                                : trainer.evaluate(*dataset_, batches_);
+  if (with_averages_)
+    trainer.with_averages([&] { metrics.ema_validation_loss = loss_of(trainer); });
+  metrics.validation_loss = loss_of(trainer);
   const std::int64_t counted = trainer.evaluated_terms();
   const bool all_count = counted == used_ * (dataset_->length() - 1);
   if (!all_count) metrics.counted_tokens = counted;

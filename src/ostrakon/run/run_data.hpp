@@ -55,11 +55,14 @@ class Validation {
   std::string describe() const;
 
  private:
+  double loss_of(Trainer& trainer);
+
   std::unique_ptr<data::Dataset> dataset_;
   std::int64_t every_ = 0;    // steps between validations
   std::int64_t batches_ = 0;  // global batches per validation
   std::int64_t batch_size_ = 0;
   std::int64_t used_ = 0;  // number of samples used
+  bool with_averages_ = false;
 };
 
 /// The data of a run.

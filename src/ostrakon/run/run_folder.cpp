@@ -53,8 +53,9 @@ bool RunFolder::make() {
     require(!error, directory_, " can't be made: ", error.message());
     for (const char* name : {"deck.yaml", "plan.json", "metrics.jsonl", "trace.json"})
       require_no_pipe(file(name));
-    const std::string weights = file("weights.h5");
-    require(!is_folder(weights), weights, " is a folder; weights go to a file of that name");
+    for (const char* name : {"weights.h5", "weights-ema.h5"})
+      require(!is_folder(file(name)), file(name),
+              " is a folder; weights go to a file of that name");
   });
   const bool was_locked = lock_ != nullptr;
   world_.run_collectively([&] {
@@ -98,11 +99,13 @@ void RunFolder::write_file(const std::string& name, const std::string& content) 
 }
 
 void RunFolder::keep_earlier_weights() const {
-  const std::string weights = file("weights.h5");
-  if (!is_there(weights)) return;
-  const std::string kept = free_name(file("weights.previous"), ".h5");
-  rename_file(weights, kept);
-  console_.say(text("weights of an earlier run are in ", kept, " now\n\n"));
+  for (const std::string name : {"weights", "weights-ema"}) {
+    const std::string weights = file(name + ".h5");
+    if (!is_there(weights)) continue;
+    const std::string kept = free_name(file(name + ".previous"), ".h5");
+    rename_file(weights, kept);
+    console_.say(text("weights of an earlier run are in ", kept, " now\n\n"));
+  }
 }
 
 template <class Metrics>
@@ -134,5 +137,6 @@ void RunFolder::close_metrics() {
 void RunFolder::write(const StepMetrics& metrics) { write_row(metrics); }
 
 void RunFolder::write(const ValidationMetrics& metrics) { write_row(metrics); }
+void RunFolder::write(const EvaluationMetrics& metrics) { write_row(metrics); }
 
 }  // namespace ostrakon::train

@@ -59,6 +59,7 @@ class RunFolder {
   /// folder.
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
+  void write(const EvaluationMetrics& metrics);
   /// Closes metrics.jsonl after the last row: some file systems report only now that there was no
   /// space. On rank 0; throws Error where not all rows are on the disk: a later call tries again.
   void close_metrics();

@@ -131,6 +131,11 @@ void StepRecorder::record(const ValidationMetrics& metrics) {
   console_.show(metrics);
 }
 
+void StepRecorder::record(const EvaluationMetrics& metrics) {
+  folder_.write(metrics);
+  console_.show(metrics);
+}
+
 /// Returns the metrics of a step, with maxima over ranks: a guarantee holds for all ranks or not at
 /// all.
 StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, double seconds) {

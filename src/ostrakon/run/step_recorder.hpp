@@ -57,6 +57,8 @@ class StepRecorder {
   void end();
   /// Records a validation. Collective; throws CollectiveError.
   void record(const ValidationMetrics& metrics);
+  /// Records answers to questions. Collective; throws CollectiveError.
+  void record(const EvaluationMetrics& metrics);
   /// Lines on ranks that were late in the steps of this process; empty without any. On rank 0.
   std::string describe_stragglers() const { return stragglers_ ? stragglers_->summary() : ""; }
   /// Closes the trace: see TraceRecorder. On rank 0; throws Error.

@@ -286,6 +286,20 @@ void Trainer::diagnose() {
   if (!context_.verdict.error.empty()) throw CollectiveError(context_.verdict.error);
 }
 
+void Trainer::with_averages(const std::function<void()>& work) {
+  require_state("Trainer::with_averages");
+  require(settings_.ema > 0.0, "Trainer::with_averages was called with ema 0; expected more");
+  const math::SubnormalsScope scope(settings_.subnormals);
+  state_->exchange_averages(*channels_);
+  try {
+    work();
+  } catch (...) {
+    state_->exchange_averages(*channels_);
+    throw;
+  }
+  state_->exchange_averages(*channels_);
+}
+
 void Trainer::visit_parameters(const Visitor& visit) {
   require_state("Trainer::visit_parameters");
   context_.visitor = visit;

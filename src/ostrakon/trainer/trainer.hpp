@@ -131,6 +131,11 @@ class Trainer {
   /// CollectiveError as step() does.
   std::vector<float> losses(data::SampleSource& samples, std::uint64_t first);
 
+  /// Calls work() while the averages over steps, which TrainerSettings::ema keeps, are in place of
+  /// the parameters, so that it evaluates or visits these; then parameters have their bits again,
+  /// also where work() throws. Throws Error where there are none.
+  void with_averages(const std::function<void()>& work);
+
   /// How many terms of the loss the last evaluation's mean is over. Not collective.
   std::int64_t evaluated_terms() const { return evaluated_terms_; }
 

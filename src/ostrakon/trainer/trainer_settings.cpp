@@ -45,6 +45,7 @@ constexpr Field fields[] = {
     {"stability.skip_non_finite", "training", "on_non_finite"},
     {"stability.outlier_threshold", "training", "skip_outliers"},
     {"stability.outlier_window", "training", "outlier_window"},
+    {"ema", "training", "ema"},
     {"audit_every", "runtime", "audit"},
     {"policy.sharding", "parallel", "sharding"},
     {"policy.rank_order", "parallel", "rank_order"},

@@ -218,7 +218,8 @@ enum class Role : std::uint8_t {
   second_recv_buffer,  ///< result of the second exchange that a phase reads
   replaced,            ///< values that an update replaces, until it is verified:
                        ///< StepPlan::replaced_bytes
-  digests              ///< an integer for each of StepPlan::digests
+  digests,             ///< an integer for each of StepPlan::digests
+  average              ///< this rank's part of the parameters' averages over steps
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -247,7 +248,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::recv_buffer, "recv_buffer"},
                                       {Role::second_recv_buffer, "second_recv_buffer"},
                                       {Role::replaced, "replaced"},
-                                      {Role::digests, "digests"}};
+                                      {Role::digests, "digests"},
+                                      {Role::average, "average"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };

@@ -273,7 +273,8 @@ struct Policy : PolicyChoices {
   /// The number of ranks per node, neighbours, if all nodes have equally many; 0: one node, or they
   /// don't.
   int ranks_per_node = 0;
-  int moment_count = 2;  ///< moments of each trained parameter, 0 to 2
+  int moment_count = 2;   ///< moments of each trained parameter, 0 to 2
+  bool averages = false;  ///< whether an average of each trained parameter over steps is kept
   /// Whether the host may begin to update a unit as soon as its gradient is summed, overlapped with
   /// the backward of the units before it. No gradient can be clipped then, nor a step skipped.
   bool early_updates = false;

@@ -68,8 +68,8 @@ std::int64_t StepPlan::replaced_bytes(int unit) const {
   const PlannedUnit& of = units[unit];
   std::int64_t bytes =
       elements(trained(unit), of.layouts.update.divided) * of.layouts.masters.element_bytes;
-  for (int moments : {of.first_moments, of.second_moments})
-    if (moments >= 0) bytes += buffers[moments].bytes;
+  for (int state : {of.first_moments, of.second_moments, of.averages})
+    if (state >= 0) bytes += buffers[state].bytes;
   return bytes;
 }
 

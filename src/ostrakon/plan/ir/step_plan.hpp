@@ -130,7 +130,7 @@ struct Digest {
 
 /// What a plan knows of a unit: its parameters, and where its persistent state is. Members that are
 /// called as in UnitDescription are as there. Buffers are -1 where a plan has none: units without
-/// trained parameters have no moments and no gradients.
+/// trained parameters have no moments, no averages and no gradients.
 struct PlannedUnit {
   std::string name;
   int number = -1;   ///< among all units of the model
@@ -154,6 +154,7 @@ struct PlannedUnit {
   /// only one moment. The size is that of the rank with the most; other ranks pack theirs at the
   /// front.
   int second_moments = -1;
+  int averages = -1;   ///< averages over steps of what this rank updates: Policy::averages
   int gradients = -1;  ///< gradients summed over micro-batches and ranks: live from norm to update
 
   /// The buffer that units compute with, or gather from.

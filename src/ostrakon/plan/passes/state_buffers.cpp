@@ -7,14 +7,18 @@ namespace ostrakon::plan {
 namespace {
 
 /// Bytes that this rank saves: each rank saves the part that no other one does.
-std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t moment_bytes) {
+std::int64_t checkpoint_bytes(const StepPlan& plan, const Policy& policy,
+                              std::int64_t moment_bytes) {
+  const std::int64_t master_bytes = plan.layouts.masters.element_bytes;
+  const std::int64_t of_trained =
+      policy.moment_count * moment_bytes + (policy.averages ? master_bytes : 0);
   std::int64_t bytes = 0;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     // Saved state is divided over all ranks, as gradients are.
     const Spans& all_ranks = plan.units[u].layouts.gradient.divided;
     if (plan.units[u].tied_stages.source < 0)
-      bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +
-               plan.elements(plan.trained(u), all_ranks) * moments * moment_bytes;
+      bytes += plan.elements(plan.units[u].flats, all_ranks) * master_bytes +
+               plan.elements(plan.trained(u), all_ranks) * of_trained;
   }
   return bytes;
 }
@@ -47,6 +51,9 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
     if (moments > 1)
       state.second_moments = builder.make_state("second moment", u, Category::optimizer, trained,
                                                 moment, most_outside_matrices(plan, u));
+    if (is_run && policy.averages)
+      state.averages =
+          builder.make_state("average", u, Category::optimizer, trained, layouts.update);
   }
   if (!is_run) return;
   const auto make_other = [&](const char* what, std::int64_t bytes, Space space) {
@@ -56,8 +63,8 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
   };
   builder.note_sums(make_other("sums", builder.model().sums_bytes, Space::device));
   if (policy.checkpoint_staging)
-    builder.note_checkpoint(make_other(
-        "checkpoint", checkpoint_bytes(plan, policy.moment_count, moment_bytes), Space::host));
+    builder.note_checkpoint(
+        make_other("checkpoint", checkpoint_bytes(plan, policy, moment_bytes), Space::host));
 }
 
 }  // namespace ostrakon::plan

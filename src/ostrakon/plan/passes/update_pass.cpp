@@ -182,6 +182,7 @@ void UpdatePass::emit(Kind kind, int u, const Update& update) {
                begins ? Access::write : Access::read_write);
   builder_.use(action, Role::first_moment, state.first_moments, Access::read_write);
   builder_.use(action, Role::second_moment, state.second_moments, Access::read_write);
+  builder_.use(action, Role::average, state.averages, Access::read_write);
   builder_.use(action, Role::replaced, update.replaced,
                kind == Kind::verify ? Access::read : Access::write);
 }

@@ -96,8 +96,8 @@ std::string ContentsCheck::wrong_begin() const {
     const Layouts& layouts = unit.layouts;
     if (differs(unit.masters, layouts.masters)) return reason(unit.masters, layouts.masters);
     if (differs(unit.working, layouts.compute)) return reason(unit.working, layouts.compute);
-    for (int moments : {unit.first_moments, unit.second_moments})
-      if (differs(moments, layouts.update)) return reason(moments, layouts.update);
+    for (int state : {unit.first_moments, unit.second_moments, unit.averages})
+      if (differs(state, layouts.update)) return reason(state, layouts.update);
   }
   return "";
 }
@@ -316,7 +316,7 @@ std::string ContentsCheck::wrong_optimistic(const Action& action) {
   if (!is_clipped_) return "before the step's sums are known";
   if (update == nullptr) return "of what was not updated before the sums were known";
   for (const Role role : {Role::gradient_shard, Role::shard, Role::parameters, Role::first_moment,
-                          Role::second_moment, Role::replaced})
+                          Role::second_moment, Role::average, Role::replaced})
     if (action.buffer(role) != update->buffer(role))
       return text("has other ", name(role), " than the update");
   update = nullptr;
@@ -325,7 +325,8 @@ std::string ContentsCheck::wrong_optimistic(const Action& action) {
 }
 
 void ContentsCheck::mark(const Action& action, int unit) {
-  for (const Role role : {Role::shard, Role::parameters, Role::first_moment, Role::second_moment})
+  for (const Role role :
+       {Role::shard, Role::parameters, Role::first_moment, Role::second_moment, Role::average})
     if (const int buffer = action.buffer(role); buffer >= 0)
       unverified_unit_[static_cast<std::size_t>(buffer)] = unit;
 }

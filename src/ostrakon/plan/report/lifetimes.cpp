@@ -16,7 +16,8 @@ namespace {
 /// Keys of a deck that make buffers of a category smaller, fewer or shorter-lived.
 constexpr std::array<const char*, categories> settings_of = {
     "parallel.sharding, parallel.shard_group, memory.offload",
-    "parallel.sharding, parallel.shard_optimizer_over, optimizer.moments, memory.offload",
+    "parallel.sharding, parallel.shard_optimizer_over, optimizer.moments, training.ema, "
+    "memory.offload",
     "parallel.reshard_after_forward, parallel.in_flight_gathers, parallel.forward_prefetch, "
     "parallel.backward_prefetch, precision.gather",
     "parallel.accumulation, parallel.in_flight_reductions, parallel.sharding",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/optim/average.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/handlers/action_parts.hpp>
@@ -181,7 +182,7 @@ void UpdateHandlers::split_pieces(const ActionBuffers& buffers, const model::Par
 }
 
 /// Calls copy(array, where it is kept) for each array that an update replaces: this rank's part of
-/// the masters, and the moments.
+/// the masters, the moments and averages.
 template <class Copy>
 void UpdateHandlers::for_each_replaced(const ActionBuffers& buffers, const Copy& copy) const {
   const View<float*> kept = view_as<float>(buffers.device_view<std::byte>(Role::replaced));
@@ -192,9 +193,9 @@ void UpdateHandlers::for_each_replaced(const ActionBuffers& buffers, const Copy&
   };
   next(ActionParts(buffers, context_).device_view<float>(Role::shard, updated_part(buffers)));
   // Moments are copied in words of four bytes, whatever their dtype.
-  for (const Role moment : {Role::first_moment, Role::second_moment})
-    if (buffers.action.buffer(moment) >= 0)
-      next(view_as<float>(buffers.device_view<std::byte>(moment)));
+  for (const Role state : {Role::first_moment, Role::second_moment, Role::average})
+    if (buffers.action.buffer(state) >= 0)
+      next(view_as<float>(buffers.device_view<std::byte>(state)));
 }
 
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {
@@ -254,6 +255,9 @@ void UpdateHandlers::update(const ActionBuffers& buffers, const math::ExecutorFo
         where, range.rule, optimizer, step, part(masters), part(gradients), part(first),
         second.range(range.second_offset, range.second_offset + range.count));
   }
+  if (buffers.action.buffer(Role::average) >= 0)
+    optim::update_averages<Space>(where, settings_.ema, masters,
+                                  parts.view<float, Space>(Role::average, ours));
 }
 
 /// Converts updated masters to copies to compute with.

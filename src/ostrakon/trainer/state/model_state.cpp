@@ -135,6 +135,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
     for (const plan::PlannedUnit& unit : plan_.units) {
       if (unit.masters >= 0) initialize(unit.masters, DType::fp32, weights);
       if (unit.working >= 0) initialize(unit.working, copy_dtype(), weights);
+      if (unit.averages >= 0) initialize(unit.averages, DType::fp32, weights);
       for (int moments : {unit.first_moments, unit.second_moments})
         if (moments >= 0) memory_.clear(moments);
     }
@@ -143,11 +144,12 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   has_values_ = true;
 }
 
-std::array<ModelState::Kind, 4> ModelState::kinds() const {
+std::array<ModelState::Kind, 5> ModelState::kinds() const {
   using plan::PlannedUnit;
   return {{{"parameters", &PlannedUnit::masters, DType::fp32, true},
            {"first moment", &PlannedUnit::first_moments, moments_, true},
            {"second moment", &PlannedUnit::second_moments, moments_, true},
+           {"average", &PlannedUnit::averages, DType::fp32, true},
            {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
 }
 

@@ -31,7 +31,8 @@ void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& sl
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
                  checkpoint::ParameterSource& weights, std::uint64_t seed, View<float*> values);
 
-/// A rank's state from step to step: masters, working copies and moments, in arenas that it owns.
+/// A rank's state from step to step: masters, working copies, moments and averages, in arenas that
+/// it owns.
 /// Methods are collective over the mesh unless said otherwise.
 class ModelState {
  public:
@@ -54,13 +55,18 @@ class ModelState {
   /// Not collective.
   void warm_up();
 
-  /// Sets weights, and moments of zero, unit by unit, directly in shards. Weights are random, or
-  /// each rank reads its own from `weights`. Throws CollectiveError where a rank can't read.
+  /// Sets weights, averages equal to them, and moments of zero, unit by unit, directly in shards.
+  /// Weights are random, or each rank reads its own from `weights`. Throws CollectiveError where a
+  /// rank can't read.
   void initialize(checkpoint::ParameterSource* weights);
 
-  /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
-  /// CollectiveError where replicas differ.
+  /// Hash of parameters, moments and averages by parameter and element: the same for every layout.
+  /// Throws CollectiveError where replicas differ.
   std::uint64_t digest();
+
+  /// Exchanges trained parameters and their averages. A second call makes all bits what they were.
+  /// Copies of tied parameters that another stage of a pipeline has keep their values.
+  void exchange_averages(const Channels& channels);
 
   /// Copies the data that this rank saves to the staging buffer of the plan. Not collective.
   void stage();
@@ -103,7 +109,7 @@ class ModelState {
     DType dtype;
     bool counts;  ///< working copies don't count in the digest, but must be equal
   };
-  std::array<Kind, 4> kinds() const;
+  std::array<Kind, 5> kinds() const;
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype, int parts,
                           const plan::Spans& counted);
   std::string difference(const char* what, std::uint64_t mine, const plan::Spans& stored);
@@ -116,6 +122,7 @@ class ModelState {
   void widen(const SavedBytes& saved, std::int64_t first, HostView<char*> to);
   void restore(int buffer, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
                std::vector<checkpoint::Wanted>& wanted);
+  void exchange_averages(const plan::PlannedUnit& unit, int flat);
   void gather_shares(int buffer, DType dtype, const Channels& channels);
   template <class T, class Space>
   void gather_shares(int buffer, const Channels& channels);

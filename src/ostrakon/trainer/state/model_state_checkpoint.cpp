@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file saves a rank's state to a checkpoint, and restores it.
+// This file saves a rank's state to a checkpoint, restores it, and exchanges parts of it.
 #include <algorithm>
 #include <cstring>
 #include <ostrakon/base/threads.hpp>
@@ -203,6 +203,42 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
         math::copy<float>(exec_, fetched, values);
         memory_.store(copy_dtype(), values, working, begin);
       });
+}
+
+/// Exchanges the part that this rank updates, and converts it to the copy to compute with.
+void ModelState::exchange_averages(const plan::PlannedUnit& unit, int flat) {
+  const plan::Spans& updated = unit.layouts.update.divided;
+  const auto at = [&](int buffer) { return layout_.offset_in(buffer, flat, updated); };
+  memory_.in_chunks(
+      plan_.elements({flat, flat + 1}, updated), [&](std::int64_t begin, std::int64_t count) {
+        const View<float*> values = memory_.scratch().range(0, count);
+        const auto fetch = [&](int buffer) {
+          math::copy<float>(exec_, memory_.fetch(DType::fp32, buffer, at(buffer) + begin, count),
+                            values);
+        };
+        const HostView<float*> averages =
+            view_as<float>(bounce(count * static_cast<std::int64_t>(sizeof(float))));
+        fetch(unit.averages);
+        math::copy_to_host(exec_, values, averages);
+        fetch(unit.masters);
+        memory_.store(DType::fp32, values, unit.averages, at(unit.averages) + begin);
+        math::copy_to_device(exec_, averages, values);
+        memory_.store(DType::fp32, values, unit.masters, at(unit.masters) + begin);
+        if (unit.working >= 0)
+          memory_.store(copy_dtype(), values, unit.working, at(unit.working) + begin);
+      });
+}
+
+void ModelState::exchange_averages(const Channels& channels) {
+  for (int u = 0; u < layout_.units(); ++u)
+    if (plan_.units[u].averages >= 0) exchange_averages(plan_.units[u], plan_.trained(u).first);
+  exec_.fence();
+  for (const plan::PlannedUnit& unit : plan_.units) {
+    if (unit.averages < 0) continue;
+    gather_shares(unit.masters, DType::fp32, channels);
+    gather_shares(unit.working, copy_dtype(), channels);
+  }
+  exec_.fence();
 }
 
 void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels) {

@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/print.hpp>
+#include <stdexcept>
 #include <string>
 
 namespace ostrakon::train {
@@ -19,13 +20,22 @@ std::int64_t column_pieces(const model::Parameter& parameter) {
 }
 
 int buffer_of(const plan::PlannedUnit& unit, State state) {
-  return state == State::parameters     ? unit.masters
-         : state == State::first_moment ? unit.first_moments
-                                        : unit.second_moments;
+  switch (state) {
+    case State::parameters:
+      return unit.masters;
+    case State::first_moment:
+      return unit.first_moments;
+    case State::second_moment:
+      return unit.second_moments;
+    case State::average:
+      return unit.averages;
+  }
+  throw std::logic_error("unknown state");
 }
 
 DType dtype_of(State state, DType moments) {
-  return state == State::parameters ? DType::fp32 : moments;
+  const bool is_moment = state == State::first_moment || state == State::second_moment;
+  return is_moment ? moments : DType::fp32;
 }
 
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
@@ -116,10 +126,10 @@ Rows require_same_parameters(const checkpoint::Manifest& manifest,
   return rows;
 }
 
-/// Checks that a checkpoint has moments for `slices`, those that this rank needs.
-void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
-                     const std::vector<const model::Parameter*>& parameters,
-                     const std::vector<SavedSlice>& slices, DType moments) {
+/// Checks that a checkpoint has moments and averages for `slices`, those that this rank needs.
+void require_all(const checkpoint::Manifest& manifest, const Rows& rows,
+                 const std::vector<const model::Parameter*>& parameters,
+                 const std::vector<SavedSlice>& slices, DType moments) {
   std::vector<std::array<bool, checkpoint::states>> has(manifest.parameters.size());
   for (const checkpoint::FileEntry& file : manifest.files)
     for (const checkpoint::PieceEntry& piece : file.pieces)
@@ -130,12 +140,15 @@ void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
     const auto state = static_cast<std::size_t>(saved.slice.state);
     const auto parameter = static_cast<std::size_t>(saved.slice.parameter);
     const std::size_t row = rows[parameter];
+    const bool is_average = saved.slice.state == State::average;
     require(has[row][state], "it has no ", checkpoint::name(saved.slice.state), " of ",
             parameters[parameter]->full_name(),
-            manifest.parameters[row].frozen ? ", which was frozen" : "", " (its optimizer is ",
-            manifest.optimizer,
+            manifest.parameters[row].frozen ? ", which was frozen" : "",
+            is_average ? text(" (it is of a run without training.ema")
+                       : text(" (its optimizer is ", manifest.optimizer),
             "); name it as checkpoint.initial_weights to begin at step 1 with its parameters");
-    require(manifest.dtypes[state] == moments, "its moments are ", name(manifest.dtypes[state]),
+    require(manifest.dtypes[state] == dtype_of(saved.slice.state, moments), "its moments are ",
+            name(manifest.dtypes[state]),
             "; expected optimizer.moments = ", name(manifest.dtypes[state]), ", not ",
             name(moments));
   }
@@ -156,7 +169,7 @@ void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout
           ", more than can be counted");
   const DType masters = manifest.dtypes[static_cast<std::size_t>(State::parameters)];
   require(masters == DType::fp32, "its parameters are ", name(masters), "; expected fp32");
-  require_moments(manifest, rows, parameters, saved_slices(layout), moments);
+  require_all(manifest, rows, parameters, saved_slices(layout), moments);
 }
 
 }  // namespace ostrakon::train

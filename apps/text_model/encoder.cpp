@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 
-#include "../text_model/model.hpp"
+#include "model.hpp"
 
 namespace ostrakon::apps {
 

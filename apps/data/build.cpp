@@ -56,14 +56,19 @@ struct Build {
   Written output;
   std::string tokenizer = data::ByteTokenizer::name;
   std::optional<std::string> separator, field, chat_template, begin, end;
-  bool chats = false, finds_special = false, resumes = false;
+  bool chats = false, pairs = false, finds_special = false, resumes = false;
+  std::int64_t longest_pair = 0;
   double validation_fraction = 0.05;
   std::uint64_t seed = 1;
   std::optional<int> workers;
   std::int64_t most_bad = 0;
 
+  /// Whether records of JSON become text as chats do.
+  bool reads_chats() const { return chats || pairs; }
   /// The field of JSON that is read; none where files are text.
-  std::optional<std::string> json_field() const { return chats && !field ? "messages" : field; }
+  std::optional<std::string> json_field() const {
+    return reads_chats() && !field ? "messages" : field;
+  }
   bool validates() const { return validation_fraction > 0.0; }
   std::string training_path() const { return output.path + "-train.h5"; }
   std::string validation_path() const { return output.path + "-validation.h5"; }
@@ -74,7 +79,9 @@ texts::EncodeSettings encode_settings(const Build& line, const texts::Tokenizer&
   texts::EncodeSettings settings;
   const texts::Tokenizer::Around around = tokenizer.around();
   settings.field = line.json_field().value_or("");
-  settings.chats = line.chats;
+  settings.chats = line.reads_chats();
+  settings.pairs = line.pairs;
+  settings.longest_pair = line.longest_pair;
   settings.before = around.before;
   settings.after = around.after;
   const std::optional<std::int32_t> end = tokenizer.end();
@@ -85,7 +92,7 @@ texts::EncodeSettings encode_settings(const Build& line, const texts::Tokenizer&
   settings.finds_special = line.finds_special;
   if (settings.before.empty() && settings.after.empty() && !line.end)
     warn(text("the tokenizer ", tokenizer.name(), " names no token that ends a text: nothing ",
-              line.chats ? "ends completions that are texts" : "separates documents",
+              line.reads_chats() ? "ends completions that are texts" : "separates documents",
               ", unless --end does"));
   return settings;
 }
@@ -99,7 +106,7 @@ std::string folder_of(const std::string& tokenizer) {
 /// tokens that it reads.
 Json template_files(const Build& line) {
   Json files = Json::array();
-  if (!line.chats) return files;
+  if (!line.reads_chats()) return files;
   const std::string folder = folder_of(line.tokenizer) + "/";
   std::vector<std::string> paths;
   if (line.tokenizer != data::ByteTokenizer::name)
@@ -129,7 +136,7 @@ std::unique_ptr<texts::ChatTemplate> open_template(const Build& line) {
   if (line.chat_template)
     return std::make_unique<texts::ChatTemplate>(
         texts::ChatTemplate::of_file(*line.chat_template, folder_of(line.tokenizer)));
-  const bool may_be_there = line.chats && line.tokenizer != data::ByteTokenizer::name;
+  const bool may_be_there = line.reads_chats() && line.tokenizer != data::ByteTokenizer::name;
   if (!may_be_there || !has_template(folder_of(line.tokenizer))) return nullptr;
   return std::make_unique<texts::ChatTemplate>(
       texts::ChatTemplate::of_folder(folder_of(line.tokenizer)));
@@ -165,6 +172,8 @@ Json what_is_built(const Build& line, const texts::Tokenizer& tokenizer,
           {"field", optional(line.json_field())},
           {"validation fraction", line.validation_fraction},
           {"chats", line.chats},
+          {"pairs", line.pairs},
+          {"longest pair", line.longest_pair},
           {"template", template_files(line)},
           {"sources", sources}};
 }
@@ -244,7 +253,8 @@ void fill_store(const Build& line, texts::CorpusSettings settings,
 /// Opens the store of a build that was ended, where --resume asks for it, or a new one.
 std::unique_ptr<texts::TokenStore> open_store(const Build& line, const texts::Tokenizer& tokenizer,
                                               const texts::CorpusSettings& settings, bool goes_on) {
-  const texts::TokenStore::Settings store{line.store_folder(), tokenizer.vocabulary(), line.chats};
+  const texts::TokenStore::Settings store{line.store_folder(), tokenizer.vocabulary(),
+                                          line.reads_chats()};
   const Json what = what_is_built(line, tokenizer, settings);
   if (!goes_on) return texts::TokenStore::begin(store, what);
   require(!reads_standard_input(settings.read.sources),
@@ -258,12 +268,15 @@ texts::CorpusSettings corpus_settings(const Build& line, const Given& given,
   settings.encode = encode_settings(line, tokenizer);
   settings.read.sources = find_sources(given.operands, line.json_field());
   settings.read.separator = line.separator;
-  settings.read.columns = {line.json_field().value_or("text"), line.chats};
+  settings.read.columns = {line.json_field().value_or("text"), line.reads_chats()};
   // Bytes are tokens one by one.
   settings.read.whole_documents = tokenizer.name() != data::ByteTokenizer::name;
   settings.workers =
       line.workers.value_or(static_cast<int>(std::max<std::size_t>(allowed_cores().size(), 1)));
   settings.most_bad = line.most_bad;
+  for (const texts::Source& source : settings.read.sources)
+    require(!line.pairs || source.kind != texts::SourceKind::parquet, texts::quoted(source),
+            ": --pairs of Parquet are not read; expected JSON lines");
   const bool from_input = reads_standard_input(settings.read.sources);
   if (from_input) settings.commit_seconds = std::numeric_limits<double>::infinity();
   require(!from_input || settings.read.sources.size() > 1 || line.separator || line.json_field() ||
@@ -279,6 +292,19 @@ struct TokenFiles {
   std::optional<data::TokenFileWriter> validation;
 };
 
+/// Appends a part of a document, or of a pair, of which the first document may end in it.
+void append(const texts::TokenStore::Document& part, data::TokenFileWriter& to) {
+  const std::uint8_t* const end = part.counts == nullptr ? nullptr : part.counts + part.count;
+  const std::uint8_t* const second = std::find(part.counts, end, texts::begins_second);
+  if (second == end) return to.append(part.ids, part.count, part.counts);
+  const std::int64_t first = second - part.counts;
+  if (first > 0) to.append(part.ids, first, part.counts);
+  to.end_document();
+  constexpr std::uint8_t does_not_count = 0;
+  to.append(part.ids + first, 1, &does_not_count);
+  if (first + 1 < part.count) to.append(part.ids + first + 1, part.count - first - 1, second + 1);
+}
+
 /// Writes the token files from a store.
 TokenFiles write_files(const Build& line, texts::TokenStore& store,
                        const texts::Tokenizer& tokenizer, const texts::EncodeSettings& encode,
@@ -289,9 +315,10 @@ TokenFiles write_files(const Build& line, texts::TokenStore& store,
     if (!encode.before.empty()) begin = encode.before.front();
     if (!encode.after.empty()) end = encode.after.back();
     // A template may write them where nothing else puts them around texts.
-    if (line.chats && !begin) begin = tokenizer.begin();
-    if (line.chats && !end) end = tokenizer.end();
+    if (line.reads_chats() && !begin) begin = tokenizer.begin();
+    if (line.reads_chats() && !end) end = tokenizer.end();
     file.note_ends(begin, end);
+    if (line.pairs) file.note_pairs();
     return file;
   };
   TokenFiles files{writer(line.training_path()), std::nullopt};
@@ -302,7 +329,7 @@ TokenFiles write_files(const Build& line, texts::TokenStore& store,
     const bool is_held_out =
         state.cut >= 0 ? document.index == 1 : split.is_validation(document.index);
     data::TokenFileWriter& to = is_held_out ? *files.validation : files.training;
-    to.append(document.ids, document.count, document.counts);
+    append(document, to);
     if (!document.ends) return;
     to.add_text_bytes(document.text_bytes);
     to.end_document();
@@ -331,6 +358,7 @@ void warn_of_short(const std::string& path, std::int64_t tokens) {
 }
 
 int build(const Build& line, const Given& given) {
+  require(!line.chat_template || line.reads_chats(), "--chat-template needs --chat or --pairs");
   const data::Provenance provenance = provenance_of(given);
   const std::string training_path = line.training_path(), validation_path = line.validation_path();
   const bool is_begun = texts::TokenStore::has_commits(line.store_folder());
@@ -400,8 +428,15 @@ Command build_command() {
         "JSON lines or Parquet of chats: messages in the field of --field (messages), or prompt "
         "and completion. The chat template beside the tokenizer makes text of messages; what the "
         "assistant wrote counts in the loss"},
-       {"--chat-template", "FILE", with("--chat", word(line->chat_template)),
-        "the template in FILE in place of the tokenizer's own"},
+       {"--pairs", "", flag(line->pairs),
+        "JSON lines of pairs of answers, for training.objective = dpo: prompt, chosen and "
+        "rejected, "
+        "three texts or lists of messages; or chosen and rejected, lists that begin alike"},
+       {"--longest", "N", with("--pairs", integer(line->longest_pair, 2)),
+        "pairs with more tokens, both answers and twice the prompt, are bad records: see "
+        "--skip-bad"},
+       {"--chat-template", "FILE", word(line->chat_template),
+        "with --chat or --pairs: the template in FILE in place of the tokenizer's own"},
        {"--begin", "TOKEN", word(line->begin, "a token, an id, or none"),
         "what documents begin with: a token or id, or none (default: what the tokenizer puts "
         "before a text)"},
@@ -423,7 +458,11 @@ Command build_command() {
           "compressed by gzip or zstd, and - for the standard input",
           options,
           [line](const Given& given) { return build(*line, given); },
-          {{"--separator", "--field"}, {"--separator", "--chat"}}};
+          {{"--separator", "--field"},
+           {"--separator", "--chat"},
+           {"--separator", "--pairs"},
+           {"--chat", "--pairs"},
+           {"--field", "--pairs"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

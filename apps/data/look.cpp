@@ -65,7 +65,9 @@ void print_info(const std::string& path, std::optional<std::int64_t> pack) {
             << "  tokenizer     " << printable(info.tokenizer) << "\n"
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
-            << "  documents     " << format_count(info.document_count) << "\n";
+            << "  documents     " << format_count(info.document_count)
+            << (info.pairs ? text(", ", format_count(*info.pairs), " pairs of answers") : "")
+            << "\n";
   print_lengths(file);
   print_document_ends(file);
   std::cout << "  loss          "

@@ -274,6 +274,30 @@ TEST_F(DataProgram, OfChatsWhatTheAssistantWroteCounts) {
   expect_refused({"build", "--output", "y", "--chat-template", "template", "ids"}, "--chat");
 }
 
+TEST_F(DataProgram, PairsOfAnswersAreTwoDocumentsEach) {
+  write_bytes(path("pairs.jsonl"), R"({"prompt": "1+1=", "chosen": "2", "rejected": "11"})"
+                                   "\n"
+                                   R"({"prompt": "Hi", "chosen": " you", "rejected": "!"})");
+  must({"build", "--output", "x", "--validation-fraction", "0", "--pairs", "pairs.jsonl"});
+  EXPECT_HAS(must({"info", "x-train.h5"}), "documents     4, 2 pairs of answers\n");
+  const std::string shown[] = {"1+1=\u27E62\u27E7", "1+1=\u27E611\u27E7", "Hi\u27E6 you\u27E7",
+                               "Hi\u27E6!\u27E7"};
+  for (int d = 0; d < 4; ++d)
+    EXPECT_EQ(must({"show", "x-train.h5", "--counts", "--tokenizer", "byte", "--document",
+                    std::to_string(d)}),
+              shown[d] + "\n");
+  EXPECT_EQ(must({"show", "x-train.h5", "--document", "1", "--counts"}), "0 0 0 0 1 1 1\n");
+  // Both answers of a pair are held out, or neither.
+  must({"build", "--output", "y", "--validation-fraction", "0.5", "--pairs", "pairs.jsonl"});
+  for (const char* const file : {"y-train.h5", "y-validation.h5"})
+    EXPECT_HAS(must({"info", file}), "documents     2, 1 pairs of answers\n");
+  must({"build", "--output", "z", "--validation-fraction", "0", "--pairs", "--longest", "9",
+        "--skip-bad", "1", "pairs.jsonl"});
+  EXPECT_HAS(must({"info", "z-train.h5"}), "documents     2, 1 pairs of answers\n");
+  expect_refused({"build", "--output", "w", "--pairs", "--chat", "pairs.jsonl"}, "--pairs");
+  expect_refused({"build", "--output", "w", "--longest", "9", "pairs.jsonl"}, "--pairs");
+}
+
 TEST_F(DataProgram, TextOfATokenizerIsShownWithIt) {
   write_bytes(path("text.txt"), "to be or not to be\n");
   must({"train-tokenizer", "--vocabulary", "260", "--output", "mine/", "text.txt"});

@@ -398,6 +398,33 @@ training.evaluate: q.jsonl; training.evaluate_every: 5 | data.dataset = syntheti
                   {asks + "}\n  model: {multi_token_depth: 1, tie_embeddings: false}\n",
                    "training.evaluate = .. with model.multi_token_depth = 1 .. expected 0"}},
                  "deck.yaml");
+  const std::string pairs = "ostrakon:\n  data: {path: x.h5";
+  const auto dpo = [&](const std::string& more) {
+    return pairs + "}\n  training: {objective: dpo}\n  " + more + "\n";
+  };
+  expect_refused(
+      {{pairs + ", dataset: synthetic}\n  training: {objective: dpo}\n",
+        "training.objective = dpo with data.dataset = synthetic .. expected tokens"},
+       {pairs + ", documents: separate}\n  training: {objective: dpo}\n",
+        "training.objective = dpo with data.documents = separate .. expected continue, the "
+        "default"},
+       {dpo("parallel: {tensor: 2}"), "dpo with parallel.tensor = 2 .. expected 1"},
+       {pairs + "}\n  training: {objective: dpo, z_loss: 0.1}\n",
+        "dpo with training.z_loss = 0.1 .. expected 0"},
+       {pairs + "}\n  training: {objective: dpo, label_smoothing: 0.1}\n",
+        "dpo with training.label_smoothing = 0.1 .. expected 0"},
+       {pairs + "}\n  training: {objective: dpo, evaluate: q.jsonl, evaluate_every: 5}\n",
+        "dpo with training.evaluate = .. q.jsonl .. expected none"},
+       {dpo("model: {tensor_grain: 2}"), "dpo with model.tensor_grain = 2 .. expected 1"},
+       {dpo("parallel: {context: 2}"), "dpo with parallel.context = 2 .. expected 1"},
+       {pairs + "}\n  training: {objective: dpo, context_grain: 4}\n",
+        "dpo with training.context_grain = 4 .. expected 1"},
+       {dpo("model: {experts: 4, router_balance: loss}"), "dpo with model.router_balance = loss"},
+       {dpo("model: {delta_key_heads: 4, delta_value_heads: 4}"),
+        "dpo with model.delta_key_heads = 4 .. expected a model without"},
+       {dpo("model: {multi_token_depth: 1, tie_embeddings: false}"),
+        "dpo with model.multi_token_depth = 1 .. expected 0"}},
+      "deck.yaml");
   const std::string separate = "ostrakon:\n  data: {path: x.h5, documents: separate";
   expect_refused(
       {{separate + ", dataset: synthetic}\n",

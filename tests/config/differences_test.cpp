@@ -149,7 +149,7 @@ const char* const values =
     "working_directory | sgd | "
     "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
     "*.norm.*: frozen | after | parallel | max | 1, 2 | separate | continue | "
-    "q_proj | gather | fp8 | e4m3 | 72 GiB | own | rank 1, step 2, load: stop";
+    "q_proj | gather | fp8 | e4m3 | 72 GiB | own | dpo | rank 1, step 2, load: stop";
 
 /// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {

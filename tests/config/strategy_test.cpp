@@ -330,6 +330,8 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
             "dataset tokens: synthetic_noise"},
            {{"data.dataset=tokens", "data.path=/t", "data.document_positions=continue"},
             "documents continue: document_positions"},
+           {{"data.reference=r"}, "training.objective next_token: reference"},
+           {{"training.dpo_beta=0.2"}, "objective next_token: dpo_beta"},
            {{"training.validation_batches=2"}, "validate_every 0: validation_batches"}}) {
     std::vector<Override> overrides;
     for (const char* one : given) overrides.push_back(parse_override(one));

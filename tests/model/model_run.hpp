@@ -131,7 +131,8 @@ class ModelRun {
       : decoder(which.settings, which.leaf, recompute, frozen_names),
         description(decoder.description()),
         gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
-        batch_((has_documents() ? 3 : 2) * rows()),
+        references(static_cast<std::size_t>(which.leaf.has_pairs() ? 2 * which.leaf.batch : 0)),
+        batch_(which.leaf.batch_elements()),
         generator_(1) {
     for (const plan::UnitDescription& unit : description.units) {
       parameters.emplace_back(unit.trained_elements());
@@ -161,7 +162,14 @@ class ModelRun {
     tokens.insert(tokens.end(), targets.begin(), targets.end());
     if (has_documents()) document_begins.resize(static_cast<std::size_t>(rows()));
     tokens.insert(tokens.end(), document_begins.begin(), document_begins.end());
+    const std::size_t before = tokens.size();
+    tokens.resize(before + references.size());
+    std::memcpy(tokens.data() + before, references.data(), references.size() * sizeof(float));
     batch_.assign(tokens);
+  }
+  std::vector<std::int32_t> document_begins() const {
+    const std::vector<std::int32_t> all = batch_.values();
+    return {all.begin() + 2 * rows(), all.begin() + 3 * rows()};
   }
 
   model::UnitBuffers<T> buffers(int u) const {
@@ -335,6 +343,7 @@ class ModelRun {
   std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
   GuardedArray<T> gradient;
+  std::vector<float> references;  ///< of pairs of answers, which set_batch puts behind all else
   std::unique_ptr<GuardedArray<Compute>> apart;  ///< gradients that a unit before the head has
                                                  ///< of the unit that it is tied to
 

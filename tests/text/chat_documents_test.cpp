@@ -136,6 +136,63 @@ TEST(ChatDocuments, WhatAnAssistantWroteCounts) {
   }
 }
 
+/// The two documents of a pair, as text.
+std::string marked_pair(const PieceTokenizer& tokenizer, const TokenDocument& pair) {
+  const auto second = std::find(pair.counts.begin(), pair.counts.end(), begins_second);
+  const auto at = second - pair.counts.begin();
+  TokenDocument first{{pair.ids.begin(), pair.ids.begin() + at}, {pair.counts.begin(), second}};
+  TokenDocument other{{pair.ids.begin() + at, pair.ids.end()}, {second, pair.counts.end()}};
+  other.counts.front() = 0;
+  return marked(tokenizer, first) + " | " + marked(tokenizer, other);
+}
+
+TEST(ChatDocuments, OfPairsArePromptsWithEachAnswer) {
+  const PieceTokenizer tokenizer({"<|close|>", "<assistant>", "ab", "t>a"});
+  const ChatTemplate turns_template(turns, "turns", Json::object());
+  ChatOptions options;
+  options.pairs = true;
+  ChatDocuments documents(tokenizer, &turns_template, options);
+  const std::string user = R"({"role": "user", "content": "x"})";
+  const auto assistant = [](const std::string& content) {
+    return R"({"role": "assistant", "content": ")" + content + "\"}";
+  };
+  const std::string turn = "<user>x<|close|>\n<assistant>";
+  const std::string of_messages = turn + "[y<|close|>\n] | " + turn + "[zz<|close|>\n]";
+  EXPECT_EQ(
+      marked_pair(tokenizer, documents.read(R"({"prompt": "p", "chosen": "ab", "rejected": "c"})")),
+      "BEGINp[abEND] | BEGINp[cEND]");
+  EXPECT_EQ(marked_pair(tokenizer, documents.read("{\"prompt\": [" + user + "], \"chosen\": [" +
+                                                  assistant("y") + "], \"rejected\": [" +
+                                                  assistant("zz") + "]}")),
+            of_messages);
+  // The prompt is what both lists begin with.
+  EXPECT_EQ(marked_pair(tokenizer,
+                        documents.read("{\"chosen\": [" + user + "," + assistant("y") +
+                                       "], \"rejected\": [" + user + "," + assistant("zz") + "]}")),
+            of_messages);
+  const std::pair<std::string, const char*> refused[] = {
+      {R"({"prompt": "p", "chosen": "a"})", "the record has not both 'chosen' and 'rejected'"},
+      {R"({"chosen": "a", "rejected": "b"})",
+       "no 'prompt', and 'chosen' is \"a\" and 'rejected' is \"b\"; expected a prompt, or two "
+       "lists"},
+      {"{\"chosen\": [" + assistant("y") + "], \"rejected\": [" + assistant("z") + "]}",
+       "'chosen' and 'rejected' begin with different messages"},
+      {R"({"prompt": "p", "chosen": "a", "rejected": ""})", "'rejected' is empty"},
+      {"{\"prompt\": \"p\", \"chosen\": [" + assistant("y") + "], \"rejected\": \"a\"}",
+       "expected two strings, or two lists of messages"},
+      {"{\"chosen\": [" + user + "], \"rejected\": [" + user + "," + assistant("z") + "]}",
+       "'chosen' has no messages"},
+  };
+  for (const auto& [record, message] : refused)
+    EXPECT_HAS(ostrakon::testing::error_of([&, &json = record] { documents.read(json); }), message);
+  options.longest_pair = 5;
+  ChatDocuments short_ones(tokenizer, nullptr, options);
+  EXPECT_EQ(short_ones.read(R"({"prompt": "", "chosen": "ab", "rejected": "c"})").ids.size(), 6u);
+  EXPECT_HAS(ostrakon::testing::error_of(
+                 [&] { short_ones.read(R"({"prompt": "p", "chosen": "cd", "rejected": "c"})"); }),
+             "the pair has 7 tokens, with the prompt of each answer; expected at most 5");
+}
+
 TEST(ChatDocuments, TextAroundAPromptAndACompletionCanBeChosen) {
   const PieceTokenizer tokenizer({});
   ChatOptions options;

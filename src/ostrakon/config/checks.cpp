@@ -432,6 +432,7 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_experts(settings, name);
   check_modules(settings, name);
   check_lora(settings, name);
+  check_pairs(settings, name);
   check_documents(settings, name);
   check_precision(settings.precision, name);
   check_products(settings, name);

@@ -41,6 +41,11 @@ Section data_section() {
        choice("document_positions", FIELD(data.restart_positions), data::document_positions_names,
               "of separate documents: restart: those of each begin at 0; continue: they are those "
               "of the sample"),
+       path("reference", FIELD(data.reference), true,
+            "for training.objective = dpo: prefix of the files that keep the reference's "
+            "log-probabilities of all pairs, PREFIX-train.h5 and PREFIX-validation.h5. They are "
+            "computed with the weights that the run begins with, unless they are there; empty: "
+            "reference in output.directory"),
        number("synthetic_noise", FIELD(data.synthetic_noise), share,
               "share of random tokens; for synthetic only")}};
 }
@@ -50,6 +55,12 @@ Section training_section() {
       "training",
       "length, batch sizes, and handling of non-finite and outlying steps",
       {integer("steps", FIELD(training.steps), 1, "optimizer steps of the run"),
+       choice("objective", FIELD(data.objective), data::objective_names,
+              "next_token: to predict each token; dpo: to prefer the chosen one of two answers, by "
+              "direct preference optimization. A sequence is a pair of answers then, one behind "
+              "the other, which do not see each other"),
+       number("dpo_beta", FIELD(training.dpo_beta), positive,
+              "beta of dpo: how much the model is kept near the reference, which it began as"),
        integer("global_batch_size", FIELD(training.global_batch_size), 1,
                "sequences in a step, over all ranks"),
        integer("micro_batch_size", FIELD(training.micro_batch_size), 1,

@@ -168,6 +168,44 @@ void check_modules(const Settings& settings, const std::string& name) {
           with, ", of whose targets other pieces of a sequence have some; expected 1");
 }
 
+void check_pairs(const Settings& settings, const std::string& name) {
+  if (settings.data.objective != data::Objective::dpo) return;
+  const std::string key = name + ": training.objective = dpo with ";
+  const model::ExpertSettings& experts = settings.model.experts;
+  require(settings.data.dataset == data::DatasetKind::tokens, key,
+          "data.dataset = ", data::name(settings.data.dataset), ", which has no pairs of answers; ",
+          "expected tokens");
+  require(settings.data.documents == data::Documents::continued, key,
+          "data.documents = ", data::name(settings.data.documents),
+          ": a sequence is one pair of answers, which never ", "see each other; expected ",
+          data::name(data::Documents::continued), ", the default");
+  for (const auto& [what, value] :
+       {std::pair{"parallel.tensor", settings.tensor},
+        std::pair{"model.tensor_grain", settings.tensor_grain},
+        std::pair{"parallel.context", settings.context},
+        std::pair{"training.context_grain", settings.training.context_grain}})
+    require(value == 1, key, what, " = ", value, ": the loss of a pair is computed where all of ",
+            "its tokens and all words are; expected 1");
+  for (const auto& [what, value] :
+       {std::pair{"training.label_smoothing", settings.training.label_smoothing},
+        std::pair{"training.z_loss", settings.training.z_loss}})
+    require(value == 0.0, key, what, " = ", value,
+            ", which is of losses of tokens, not of pairs; expected 0");
+  require(settings.training.evaluate.empty(), key,
+          "training.evaluate = ", settings.training.evaluate,
+          ", which asks for losses of tokens, not of pairs; expected ", "none");
+  require(!experts.exist() || experts.balance != model::RouterBalance::loss, key,
+          "model.router_balance = loss, which is a mean over all tokens, not over pairs; expected ",
+          "bias or none");
+  require(!settings.model.has_delta_nets(), key,
+          "model.delta_key_heads = ", settings.model.delta_net.key_heads,
+          ": a gated delta net has a state that passes all ",
+          "tokens of a sequence, from one answer to the other; expected a model without");
+  require(settings.model.multi_token_depth == 0, key,
+          "model.multi_token_depth = ", settings.model.multi_token_depth,
+          ", whose losses are of tokens; expected 0");
+}
+
 void check_documents(const Settings& settings, const std::string& name) {
   if (settings.data.documents != data::Documents::separate) return;
   const model::DecoderSettings& model = settings.model;

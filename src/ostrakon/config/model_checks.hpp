@@ -20,6 +20,9 @@ void check_experts(const Settings& settings, const std::string& name);
 /// had.
 void check_modules(const Settings& settings, const std::string& name);
 
+/// Throws Error for training.objective = dpo with data, a model or a division that it can't have.
+void check_pairs(const Settings& settings, const std::string& name);
+
 /// Throws Error for separate documents in data or a model that can't have them.
 void check_documents(const Settings& settings, const std::string& name);
 

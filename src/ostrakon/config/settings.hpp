@@ -56,6 +56,7 @@ struct TrainingSettings : StepChoices {
   std::int64_t evaluate_every = 0;      ///< steps; 0: never
   double label_smoothing = 0.0;         ///< math::LossForm::smoothing
   double z_loss = 0.0;                  ///< math::LossForm::z_loss
+  double dpo_beta = 0.1;                ///< math::pair_losses
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
 };
 

@@ -179,6 +179,7 @@ bool reads_tokens(const Settings& settings) {
 bool has_documents(const Settings& settings) {
   return settings.data.documents == data::Documents::separate;
 }
+bool has_pairs(const Settings& settings) { return settings.data.objective == data::Objective::dpo; }
 bool is_synthetic(const Settings& settings) { return !reads_tokens(settings); }
 bool validates(const Settings& settings) { return settings.training.validate_every > 0; }
 bool is_for_device(const Settings&) { return has_device; }
@@ -233,6 +234,8 @@ constexpr Condition conditions[] = {
     {"data", "path validation_path verify", "dataset", reads_tokens},
     {"data", "validation_path", "training.validate_every", validates},
     {"data", "document_positions", "documents", has_documents},
+    {"data", "reference", "training.objective", has_pairs},
+    {"training", "dpo_beta", "objective", has_pairs},
     {"data", "synthetic_noise", "dataset", is_synthetic},
     {"parallel", "zero_bubble_memory", "schedule",
      [](const Settings& settings) {

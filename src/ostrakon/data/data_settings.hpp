@@ -20,6 +20,14 @@ enum class Documents {
 constexpr Named<Documents> documents_names[] = {{Documents::continued, "continue"},
                                                 {Documents::separate, "separate"}};
 constexpr const char* name(Documents documents) { return name_in(documents_names, documents); }
+/// What a model learns from samples.
+enum class Objective {
+  next_token,  ///< to predict each token
+  dpo          ///< to prefer one of two answers, which are a sample: math::pair_losses
+};
+constexpr Named<Objective> objective_names[] = {{Objective::next_token, "next_token"},
+                                                {Objective::dpo, "dpo"}};
+constexpr const char* name(Objective objective) { return name_in(objective_names, objective); }
 /// DataSettings::restart_positions.
 constexpr Named<bool> document_positions_names[] = {{true, "restart"}, {false, "continue"}};
 
@@ -30,7 +38,9 @@ struct DataSettings {
   bool verify = true;           ///< check the file's checksum before training
   Documents documents = Documents::continued;
   bool restart_positions = true;  ///< whether positions of separate documents begin at 0 each
-  double synthetic_noise = 0.1;   ///< fraction of tokens that the synthetic process draws at random
+  Objective objective = Objective::next_token;
+  std::string reference;         ///< for `dpo`: prefix of files, see data::ReferenceFile; or empty
+  double synthetic_noise = 0.1;  ///< fraction of tokens that the synthetic process draws at random
 };
 
 /// Limits of weights: the largest one, and the least part of their sum, but 0, so that a block of

@@ -12,6 +12,7 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/data/mixture.hpp>
 #include <ostrakon/data/packed_dataset.hpp>
+#include <ostrakon/data/pair_dataset.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
@@ -63,6 +64,7 @@ class TokenDataset : public Dataset {
 
 /// What samples are wanted of a token file.
 struct Wanted {
+  Objective objective;
   Documents documents;
   Split split;
   std::int64_t sequence_length;
@@ -77,6 +79,10 @@ std::unique_ptr<Dataset> open_tokens(const std::string& path, const Wanted& want
   require(info.vocabulary <= wanted.vocabulary, "token file '", path, "' has a vocabulary of ",
           info.vocabulary, " (tokenizer ", info.tokenizer, "), but model.vocabulary is ",
           wanted.vocabulary, ": set it to at least ", info.vocabulary);
+  if (wanted.objective == Objective::dpo) {
+    if (wanted.verify) file.verify();
+    return open_pairs(std::move(file), wanted.split, wanted.sequence_length, wanted.seed);
+  }
   if (wanted.documents == Documents::separate) {
     if (wanted.verify) file.verify();
     return open_packed(std::move(file), wanted.split, wanted.sequence_length, wanted.seed);
@@ -108,6 +114,8 @@ void require_different_files(const std::vector<WeightedFile>& files) {
 
 std::unique_ptr<Dataset> open_files(const std::vector<WeightedFile>& files, Wanted wanted) {
   if (files.size() == 1) return open_tokens(files[0].path, wanted);
+  require(wanted.objective != Objective::dpo, "data.path names ", files.size(),
+          " files with training.objective = ", name(wanted.objective), "; expected one");
   require_different_files(files);
   std::vector<MixtureSource> sources;
   const std::uint64_t key = math::random_key(wanted.seed, "sources of a mixture");
@@ -237,8 +245,8 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
   std::unique_ptr<Dataset> dataset;
   world.run_collectively([&] {
     const bool verify = settings.verify && world.rank() == 0;
-    dataset = open_files(files_of(settings, split),
-                         {settings.documents, split, sequence_length, vocabulary, seed, verify});
+    dataset = open_files(files_of(settings, split), {settings.objective, settings.documents, split,
+                                                     sequence_length, vocabulary, seed, verify});
   });
   comm::require_agreement(world, text("ranks find different ", name(split), " data in ", path),
                           dataset->identity());

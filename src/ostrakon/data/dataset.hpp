@@ -39,6 +39,8 @@ struct SourceUse {
   double padding = 0.0;                ///< as Dataset::padding()
 };
 
+class PairDataset;
+
 /// Sequences of tokens by global index: the content of a sample is a function of (seed, index),
 /// never of the number of ranks; of a mixture that was resumed with other weights also of those
 /// before.
@@ -83,6 +85,8 @@ class Dataset : public SampleSource {
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
   /// Share of the places in samples that are padding: of whole documents, packed.
   virtual double padding() const { return 0.0; }
+  /// This as a data set of pairs, if it is one; else null.
+  virtual PairDataset* pairs() { return nullptr; }
   /// The sources of a mixture, after `samples` samples; empty unless it is one.
   virtual std::vector<SourceUse> sources(std::uint64_t) { return {}; }
 

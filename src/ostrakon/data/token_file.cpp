@@ -110,6 +110,7 @@ TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
   for (const auto& [name, id] :
        {std::pair{"document_begin", &info.document_begin}, {"document_end", &info.document_end}})
     if (root.has_attribute(name)) *id = root.integer_attribute(name);
+  if (root.has_attribute("pairs")) info.pairs = root.integer_attribute("pairs");
   info.sources = text_if_there("sources");
   info.created = text_if_there("created");
   info.program = text_if_there("program");
@@ -140,6 +141,9 @@ void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::
   require(info.counted >= 0 && info.counted <= info.token_count, kind, " '", path,
           "': its attribute 'counted_token_count' says ", info.counted, "; expected 0 to ",
           info.token_count);
+  require(!info.pairs || 2 * *info.pairs == info.document_count, kind, " '", path,
+          "': ", info.document_count, " documents, but its attribute 'pairs' says ",
+          info.pairs.value_or(0), "; expected two documents for each pair");
   require(!mask || mask->shape()[0] == info.token_count, kind, " '", path, "': /loss_mask has ",
           mask ? mask->shape()[0] : 0, " elements; expected ", info.token_count,
           ", one for each token");
@@ -273,6 +277,7 @@ void TokenFileWriter::complete() {
     root.write_attribute("loss_mask_checksum", mask_checksum_.hex());
   }
   if (byte_count_ > 0) root.write_attribute("byte_count", byte_count_);
+  if (has_pairs_) root.write_attribute("pairs", document_count_ / 2);
   root.write_attribute("checksum", checksum_.hex());
   file_.complete();
   TokenFile(file_.partial_path()).verify();

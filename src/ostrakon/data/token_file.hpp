@@ -18,7 +18,8 @@ namespace ostrakon::data {
 // Datasets written here are chunked, each chunk with a Fletcher checksum. Attributes of the root
 // group: format, version, vocabulary, tokenizer, token_count, checksum (XXH3, 64 bits, of the
 // tokens as little-endian uint32); if known, byte_count (of text), document_begin and document_end;
-// in version 2 counted_token_count and loss_mask_checksum; and, for people, the origin: sources,
+// in version 2 counted_token_count and loss_mask_checksum; of pairs of answers their number, pairs;
+// and, for people, the origin: sources,
 // created, program, command_line. See docs/token-files.md.
 
 /// The origin of a token file.
@@ -35,6 +36,8 @@ struct TokenFileInfo {
   std::int64_t document_count = 0;
   std::optional<std::int64_t> byte_count;                    ///< bytes of text
   std::optional<std::int64_t> document_begin, document_end;  ///< ids that are at documents' ends
+  std::optional<std::int64_t>
+      pairs;  ///< if documents are pairs, a chosen answer and a rejected one
   std::string checksum;
   bool has_mask = false;       ///< whether some tokens may not count
   std::int64_t counted = 0;    ///< tokens that count; all without a mask
@@ -64,6 +67,8 @@ class TokenFileWriter {
   void append(const std::int32_t* tokens, std::int64_t count, const std::uint8_t* counts = nullptr);
   /// Notes the ids with which documents begin and end, for people. To be called at most once.
   void note_ends(std::optional<std::int32_t> begin, std::optional<std::int32_t> end);
+  /// Notes that documents are pairs: a prompt with the chosen answer, then with the rejected one.
+  void note_pairs() { has_pairs_ = true; }
   /// Counts the bytes of text that the tokens stand for; if never called, the number is unknown.
   void add_text_bytes(std::int64_t bytes) { byte_count_ += bytes; }
   /// Ends the current document. Documents without tokens are not counted.
@@ -99,6 +104,7 @@ class TokenFileWriter {
   std::vector<std::int32_t> token_buffer_;
   std::vector<std::uint8_t> count_buffer_;
   std::vector<std::int64_t> offset_buffer_;
+  bool has_pairs_ = false;
   bool complete_ = false;
 };
 

@@ -34,6 +34,7 @@ config::Settings evaluation_settings(config::Settings settings, int ranks) {
   // A module that predicts further tokens changes nothing of the next token.
   settings.model.multi_token_depth = 0;
   settings.data.documents = data::Documents::continued;
+  settings.data.objective = data::Objective::next_token;
   settings.optimizer = {};
   settings.optimizer.kind = optim::OptimizerKind::sgd;
   settings.optimizer.momentum = 0.0;

@@ -80,6 +80,16 @@ void require_documents_possible(const DecoderSettings& settings, const LeafShape
             "the token behind the next one may be another document's");
 }
 
+void require_pairs_possible(const LeafShape& leaf) {
+  if (!leaf.has_pairs()) return;
+  require(
+      leaf.has_documents && leaf.restarts_positions,
+      "losses of pairs in sequences without documents that begin at position 0; expected these");
+  require(!leaf.is_cut() && leaf.tensor_pieces() == 1, "losses of pairs in sequences of ",
+          leaf.context_ranks * leaf.pieces(), " parts and a model of ", leaf.tensor_pieces(),
+          " tensor pieces; expected 1 and 1");
+}
+
 void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const auto positive = [](const char* name, std::int64_t value) {
     require(value > 0, "model ", name, " is ", value, ", expected at least 1");
@@ -128,6 +138,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           leaf.context_ranks * leaf.pieces(), " parts; expected 1");
   require_documents_possible(settings, leaf);
   require_adapters_possible(settings, leaf);
+  require_pairs_possible(leaf);
   const bool has_head_weights = (settings.query_key_norm == QueryKeyNorm::head ||
                                  settings.query_key_norm == QueryKeyNorm::rotated) &&
                                 settings.norm_weight != math::NormWeight::none;
@@ -487,8 +498,7 @@ plan::ModelDescription Decoder<T>::description() const {
   }
   description.element_bytes = sizeof(T);
   description.master_bytes = sizeof(compute_t<T>);
-  description.batch_bytes = (leaf_.has_documents ? 3 : 2) * leaf_.rows() *
-                            static_cast<std::int64_t>(sizeof(std::int32_t));
+  description.batch_bytes = bytes_of<std::int32_t>(leaf_.batch_elements());
   description.leaves_at_once = leaf_.leaves();
   description.sample_grain = leaf_.grain;
   description.tensor_grain = leaf_.tensor_grain;

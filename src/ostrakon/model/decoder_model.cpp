@@ -28,6 +28,7 @@ class DecoderOf final : public Model {
   LossTerms loss_terms() const override {
     const LeafShape leaf = decoder_.leaf();
     const bool predicts_further = decoder_.settings().multi_token_depth > 0;
+    if (leaf.has_pairs()) return LossTerms::of_pairs(leaf.batch);
     LossTerms terms = {leaf.batch, rows(), "tokens",
                        predicts_further ? leaf.batch * (leaf.tokens - 1) : 0, rows()};
     terms.tells_margins = leaf.tells_margins;

@@ -61,7 +61,17 @@ struct LeafShape {
   bool tells_margins = false;
   /// What backward minimizes. Losses of forward are cross-entropies.
   math::LossForm loss = {};
+  /// Above 0: sequences are pairs of documents, an answer that was chosen and one that was
+  /// rejected, and losses are those of pairs, with this beta: see math::pair_losses. A batch then
+  /// has two floats for each pair behind all else, the reference's log-probabilities of its
+  /// answers.
+  double pair_beta = 0.0;
 
+  bool has_pairs() const { return pair_beta > 0.0; }
+  /// Elements of 4 bytes that a batch has.
+  std::int64_t batch_elements() const {
+    return (has_documents ? 3 : 2) * rows() + (has_pairs() ? 2 * batch : 0);
+  }
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {
     return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;

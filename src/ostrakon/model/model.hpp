@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/dtype.hpp>
+#include <ostrakon/math/cross_entropy/pair_losses.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <stdexcept>
 #include <vector>
@@ -26,6 +27,17 @@ struct LossTerms {
   /// Whether the last unit's output has a margin for each loss behind the losses, as
   /// LeafShape::tells_margins says.
   bool tells_margins = false;
+  /// Whether losses are those of pairs, and the last unit's output has the arrays of
+  /// math::PairOutput.
+  bool are_of_pairs = false;
+
+  static LossTerms of_pairs(std::int64_t pairs) {
+    LossTerms terms = {pairs, pairs, "pairs"};
+    terms.are_of_pairs = true;
+    return terms;
+  }
+  /// Arrays of the last unit's output, of losses and of what it tells besides of each.
+  std::int64_t arrays() const { return are_of_pairs ? math::pair_outputs : tells_margins ? 2 : 1; }
 };
 
 /// What a Trainer trains: a chain of units, each of which reads the output of the one before, and

@@ -9,6 +9,16 @@
 
 namespace ostrakon::train {
 
+namespace {
+
+std::string words_of(const std::optional<PairRewards>& rewards) {
+  return rewards ? print("  reward margin %.3f  accuracy %.1f %%", rewards->margin(),
+                         100.0 * rewards->accuracy)
+                 : "";
+}
+
+}  // namespace
+
 Console::Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
 
 /// Prints text. A stream that has failed takes nothing more until its state is cleared.
@@ -59,7 +69,8 @@ void Console::show(const StepMetrics& metrics) {
       metrics.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
       metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
   is_open_ = options_.terminal && !line_is_due;
-  put(text(options_.terminal ? "\r\033[K" : "", line, to_go, is_open_ ? "" : "\n"));
+  put(text(options_.terminal ? "\r\033[K" : "", line, words_of(metrics.rewards), to_go,
+           is_open_ ? "" : "\n"));
 }
 
 void Console::show(const ValidationMetrics& metrics) {
@@ -68,7 +79,7 @@ void Console::show(const ValidationMetrics& metrics) {
   put(text("  step ", metrics.step, "  validation loss ", metrics.validation_loss,
            metrics.bits_per_byte ? text("  ", *metrics.bits_per_byte, " bits per byte") : "",
            metrics.ema_validation_loss ? text("  of averages ", *metrics.ema_validation_loss) : "",
-           "\n"));
+           words_of(metrics.rewards), "\n"));
 }
 
 void Console::show(const EvaluationMetrics& metrics) {

@@ -69,6 +69,14 @@ Row row_of(const std::vector<RankTimes>& ranks, std::int64_t steps,
   return row;
 }
 
+void add_rewards(const std::optional<PairRewards>& rewards, Row& row) {
+  if (!rewards) return;
+  row["reward_chosen"] = rewards->chosen;
+  row["reward_rejected"] = rewards->rejected;
+  row["reward_margin"] = rewards->margin();
+  row["reward_accuracy"] = rewards->accuracy;
+}
+
 /// Returns the path of a file after its rows of steps after `last` were removed.
 const std::string& cut(const std::string& path, std::int64_t last) {
   if (is_plain_file(path)) truncate_metrics_after(path, last);
@@ -94,6 +102,7 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
              {"resident_bytes", metrics.resident_bytes}};
   if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
   if (metrics.multi_token_loss) row["multi_token_loss"] = *metrics.multi_token_loss;
+  add_rewards(metrics.rewards, row);
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
@@ -114,6 +123,7 @@ MetricsFile::Waiting MetricsFile::write(const ValidationMetrics& metrics) {
   if (metrics.ema_validation_loss) row["ema_validation_loss"] = *metrics.ema_validation_loss;
   if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
   if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
+  add_rewards(metrics.rewards, row);
   return add(row.dump() + "\n");
 }
 

@@ -10,17 +10,32 @@
 #include <ostrakon/run/rank_times.hpp>
 #include <ostrakon/run/stragglers.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
+#include <ostrakon/trainer/handlers/step_context.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ostrakon::train {
 
+/// What DPO tells of a batch's pairs of answers: means over them. A reward is beta times the
+/// log-ratio of math::PairOutput.
+struct PairRewards {
+  double chosen = 0.0, rejected = 0.0;
+  double accuracy = 0.0;  ///< share of pairs whose chosen answer has the larger reward
+
+  PairRewards(const PairMeans& means, double beta)
+      : chosen(beta * means.chosen_log_ratio),
+        rejected(beta * means.rejected_log_ratio),
+        accuracy(means.preferred) {}
+  double margin() const { return chosen - rejected; }
+};
+
 /// One row of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
   double loss = 0.0;                       ///< nats per token, over those that count
   std::optional<double> multi_token_loss;  ///< of tokens behind the next one; nats per token
+  std::optional<PairRewards> rewards;      ///< with training.objective = dpo
   double grad_norm = 0.0;                  ///< before clipping
   double learning_rate = 0.0;
   std::int64_t tokens = 0;  ///< seen since step 1, including this step
@@ -57,6 +72,7 @@ struct ValidationMetrics {
   /// How many tokens count in the loss; none: all of them do.
   std::optional<std::int64_t> counted_tokens;
   std::optional<double> bits_per_byte;  ///< if all count and the data has the lengths of tokens
+  std::optional<PairRewards> rewards;   ///< with training.objective = dpo
 };
 
 /// Numbers that are found of something, by name.

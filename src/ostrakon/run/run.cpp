@@ -12,6 +12,7 @@
 #include <ostrakon/preflight/preflight.hpp>
 #include <ostrakon/run/console.hpp>
 #include <ostrakon/run/ranks.hpp>
+#include <ostrakon/run/references.hpp>
 #include <ostrakon/run/resume_loader.hpp>
 #include <ostrakon/run/run_data.hpp>
 #include <ostrakon/run/run_description.hpp>
@@ -160,10 +161,17 @@ class Run {
   ResumeLoader::Loaded begin_state(std::unique_ptr<checkpoint::ParameterSource> weights) {
     const watch::Doing loading(watch::Occupation::loading);
     const config::ScopedTimer timer(timers_, "initialize");
+    const std::string references =
+        settings_.data.reference.empty() ? folder_.file("reference") : settings_.data.reference;
     if (!resume_.has_found()) {
       trainer_.initialize(weights.get());
+      about_path(settings_, "data.reference", [&] {
+        const watch::Doing validating(watch::Occupation::validating);
+        make_references(references, data_, trainer_, world(), console_);
+      });
       return {};
     }
+    about_path(settings_, "data.reference", [&] { read_references(references, data_, world()); });
     ResumeLoader::Loaded from = resume_.load(trainer_, *data_.training);
     steps_done_ = from.step;
     huggingface_config_ = from.huggingface_config;

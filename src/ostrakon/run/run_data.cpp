@@ -19,7 +19,8 @@ Validation::Validation(std::unique_ptr<data::Dataset> dataset,
     : dataset_(std::move(dataset)),
       every_(training.validate_every),
       batch_size_(training.global_batch_size),
-      with_averages_(training.validate_ema) {
+      with_averages_(training.validate_ema),
+      beta_(training.dpo_beta) {
   if (!dataset_) return;
   const std::uint64_t whole = dataset_->samples() / static_cast<std::uint64_t>(batch_size_);
   batches_ =
@@ -44,6 +45,10 @@ ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
     trainer.with_averages([&] { metrics.ema_validation_loss = loss_of(trainer); });
   metrics.validation_loss = loss_of(trainer);
   const std::int64_t counted = trainer.evaluated_terms();
+  if (const std::optional<PairMeans>& pairs = trainer.evaluated_pairs()) {
+    metrics.rewards.emplace(*pairs, beta_);
+    return metrics;
+  }
   const bool all_count = counted == used_ * (dataset_->length() - 1);
   if (!all_count) metrics.counted_tokens = counted;
   // The file tells the bytes of all tokens together, not of those that count.
@@ -58,7 +63,8 @@ std::string Validation::describe() const {
                            " samples every ", every_, " steps\n");
   if (used_ < batch_size_)
     lines += "                         fewer than a global batch: each counts once\n";
-  if (!dataset_->bytes_per_token() && dataset_->tokenizer() != data::no_tokenizer)
+  if (!dataset_->bytes_per_token() && dataset_->tokenizer() != data::no_tokenizer &&
+      dataset_->pairs() == nullptr)
     lines +=
         "                         its file has no byte_count, or tokens that do not count: no bits "
         "per byte\n";
@@ -151,7 +157,8 @@ RunData open_run_data(const config::Settings& settings, const model::LossTerms& 
     });
   TextWriter out;
   out << "data\n  training               "
-      << format_count(static_cast<std::int64_t>(opened.training->samples())) << " samples of "
+      << format_count(static_cast<std::int64_t>(opened.training->samples()))
+      << (opened.training->pairs() ? " pairs of answers, each in a sample of " : " samples of ")
       << training.sequence_length << " tokens\n";
   if (opened.validation.has_data()) out << opened.validation.describe() << note_lines(notes);
   if (opened.training->has_documents() && opened.training->sources(0).empty())

@@ -44,6 +44,7 @@ class Validation {
   /// Whether there is anything to validate on.
   bool has_data() const { return dataset_ != nullptr; }
   const data::Dataset& data() const { return *dataset_; }
+  data::Dataset& data() { return *dataset_; }
 
   /// Whether to validate after a step: every training.validate_every steps, and after the last one
   /// unless the run is to be resumed.
@@ -63,6 +64,7 @@ class Validation {
   std::int64_t batch_size_ = 0;
   std::int64_t used_ = 0;  // number of samples used
   bool with_averages_ = false;
+  double beta_ = 0.0;  // training.dpo_beta
 };
 
 /// The data of a run.

@@ -150,11 +150,13 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   metrics.step = step;
   metrics.loss = result.loss;
   metrics.multi_token_loss = result.multi_token_loss;
+  if (result.pairs) metrics.rewards.emplace(*result.pairs, training.dpo_beta);
   metrics.grad_norm = result.grad_norm;
   metrics.learning_rate = result.learning_rate;
   metrics.tokens = trainer_.progress().samples * training.sequence_length;
   metrics.step_seconds = most[3];
-  if (result.counted_terms != tokens) metrics.counted_tokens = result.counted_terms;
+  if (!result.pairs && result.counted_terms != tokens)
+    metrics.counted_tokens = result.counted_terms;
   metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
   metrics.mfu = usage_.peak().utilization(trainer_.model_flops() / most[3]);
   metrics.mfu_uncertain = usage_.peak().is_uncertain();

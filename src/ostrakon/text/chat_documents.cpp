@@ -7,6 +7,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/jinja/value.hpp>
 #include <ostrakon/text/json_record.hpp>
+#include <tuple>
 #include <utility>
 
 namespace ostrakon::texts {
@@ -51,6 +52,23 @@ void check_last(const Record& messages, const std::string& key) {
   const Record& role = messages.back()["role"];
   require(role == "assistant", "the last message of '", key, "' is of role ", shown_value(role),
           "; expected 'assistant', as it is what a model learns to write");
+}
+
+/// Returns the messages with which both lists begin, and the rest of each.
+std::tuple<Record, Record, Record> split_prompt(const Record& chosen, const Record& rejected) {
+  require(chosen.is_array() && rejected.is_array(), "the record has no 'prompt', and 'chosen' is ",
+          shown_value(chosen), " and 'rejected' is ", shown_value(rejected),
+          "; expected a prompt, or two lists of messages that begin with it");
+  std::tuple<Record, Record, Record> parts = {Record::array(), Record::array(), Record::array()};
+  auto& [prompt, rest, other] = parts;
+  std::size_t same = 0;
+  while (same < std::min(chosen.size(), rejected.size()) && chosen[same] == rejected[same])
+    prompt.push_back(chosen[same++]);
+  require(same > 0, "the record has no 'prompt', and 'chosen' and 'rejected' begin with different ",
+          "messages; expected a prompt, or that both begin with it");
+  for (std::size_t i = same; i < chosen.size(); ++i) rest.push_back(chosen[i]);
+  for (std::size_t i = same; i < rejected.size(); ++i) other.push_back(rejected[i]);
+  return parts;
 }
 
 /// The further variables of a template that a record gives.
@@ -172,6 +190,7 @@ TokenDocument ChatDocuments::document(const Record& record) {
     throw Error(problem.what());
   }
   require(record.is_object(), "the record is ", shown_value(record), "; expected a JSON object");
+  if (options_.pairs) return pair(record);
   const auto value = [&record](const std::string& key) { return record.value(key, Record()); };
   const Record messages = value(options_.field);
   if (!messages.is_null()) {
@@ -186,17 +205,44 @@ TokenDocument ChatDocuments::document(const Record& record) {
               ? ""
               : "; it has 'conversations', which --field names if its messages have 'role' and "
                 "'content' (not 'from' and 'value')");
+  return of_completion(record, prompt, completion, "completion");
+}
+
+TokenDocument ChatDocuments::of_completion(const Record& record, const Record& prompt,
+                                           const Record& completion, const std::string& key) {
   if (prompt.is_string() && completion.is_string()) {
-    require(!completion.get_ref<const std::string&>().empty(), "'completion' is empty");
+    require(!completion.get_ref<const std::string&>().empty(), "'", key, "' is empty");
     return of_texts(prompt.get<std::string>(), completion.get<std::string>());
   }
-  require(prompt.is_array() && completion.is_array(), "'prompt' is ", shown_value(prompt),
-          " and 'completion' is ", shown_value(completion),
+  require(prompt.is_array() && completion.is_array(), "'prompt' is ", shown_value(prompt), " and '",
+          key, "' is ", shown_value(completion),
           "; expected two strings, or two lists of messages");
   check_messages(prompt, "prompt");
-  check_messages(completion, "completion");
-  check_last(completion, "completion");
+  check_messages(completion, key);
+  check_last(completion, key);
   return of_chat(text_of_messages(record, prompt, completion));
+}
+
+TokenDocument ChatDocuments::pair(const Record& record) {
+  const auto value = [&record](const std::string& key) { return record.value(key, Record()); };
+  Record prompt = value("prompt"), chosen = value("chosen"), rejected = value("rejected");
+  require(!chosen.is_null() && !rejected.is_null(),
+          "the record has not both 'chosen' and 'rejected'");
+  if (prompt.is_null()) std::tie(prompt, chosen, rejected) = split_prompt(chosen, rejected);
+  TokenDocument both = of_completion(record, prompt, chosen, "chosen");
+  TokenDocument second = of_completion(record, prompt, rejected, "rejected");
+  for (const auto& [document, key] : {std::pair{&both, "chosen"}, {&second, "rejected"}})
+    require(document->ids.size() >= 2 &&
+                std::count(document->counts.begin() + 1, document->counts.end(), 1) > 0,
+            "'", key, "' has no token behind another one; expected at least one");
+  const auto places = static_cast<std::int64_t>(both.ids.size() + second.ids.size()) - 2;
+  require(options_.longest_pair == 0 || places <= options_.longest_pair, "the pair has ", places,
+          " tokens, with the prompt of each answer; expected at most ", options_.longest_pair);
+  second.counts.front() = begins_second;
+  both.ids.insert(both.ids.end(), second.ids.begin(), second.ids.end());
+  both.counts.insert(both.counts.end(), second.counts.begin(), second.counts.end());
+  both.text_bytes += second.text_bytes;
+  return both;
 }
 
 ChatText ChatDocuments::text_of_messages(const Record& record, const Record& prompt,

@@ -30,6 +30,10 @@ struct ChatOptions {
   /// What stands before and after a prompt and a completion that are strings; empty: as the
   /// tokenizer says, its end of text included.
   std::optional<std::vector<std::int32_t>> before, after;
+  /// Whether records are of pairs of answers: "prompt", "chosen" and "rejected".
+  bool pairs = false;
+  /// Tokens that a pair may have, without the first of each document; 0: any number.
+  std::int64_t longest_pair = 0;
 };
 
 /// Makes documents of records of chats. A record is a JSON object with
@@ -37,6 +41,11 @@ struct ChatOptions {
 ///   - "prompt" and "completion": two strings, or two lists of messages;
 /// and, with messages, perhaps "tools", a list, and "chat_template_kwargs", an object of further
 /// variables of the template. Other keys are not read.
+///
+/// With ChatOptions::pairs it has "prompt", "chosen" and "rejected": three strings, or three lists
+/// of messages; or "chosen" and "rejected" alone, lists of messages that begin alike, with the
+/// prompt. Its document is a pair then: that of the prompt with the chosen answer as completion,
+/// and that with the rejected one.
 ///
 /// What counts in the loss is what an assistant wrote with the mark that ends its turn; of a prompt
 /// and a completion, only what belongs to the completion. A token counts if any of its bytes does,
@@ -56,6 +65,11 @@ class ChatDocuments {
   TokenDocument document(const nlohmann::ordered_json& record);
 
  private:
+  TokenDocument pair(const nlohmann::ordered_json& record);
+  /// `key`: of the completion, for messages.
+  TokenDocument of_completion(const nlohmann::ordered_json& record,
+                              const nlohmann::ordered_json& prompt,
+                              const nlohmann::ordered_json& completion, const std::string& key);
   TokenDocument of_chat(const ChatText& chat);
   TokenDocument of_texts(const std::string& prompt, const std::string& completion);
   ChatText text_of_messages(const nlohmann::ordered_json& record,

@@ -14,6 +14,7 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   context_.samples = &samples;
   context_.counted.reset();
   double total = 0.0, shares = 0.0;
+  PairMeans pairs;
   evaluated_terms_ = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
@@ -24,7 +25,15 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
     total += context_.result.loss * share;
     shares += share;
     evaluated_terms_ += counted;
+    if (const auto& of_batch = context_.result.pairs) {
+      pairs.chosen_log_ratio += of_batch->chosen_log_ratio * share;
+      pairs.rejected_log_ratio += of_batch->rejected_log_ratio * share;
+      pairs.preferred += of_batch->preferred * share;
+    }
   }
+  if (settings_.loss.are_of_pairs)
+    evaluated_pairs_ = {pairs.chosen_log_ratio / shares, pairs.rejected_log_ratio / shares,
+                        pairs.preferred / shares};
   return shares > 0.0 ? total / shares : 0.0;
 }
 
@@ -41,14 +50,15 @@ double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count
   context_.counted = CountedLosses{count, settings_.step_terms() * count / batch};
   run(programs_.evaluate);
   evaluated_terms_ = context_.result.counted_terms;
+  evaluated_pairs_ = context_.result.pairs;
   return context_.result.loss;
 }
 
 std::vector<float> Trainer::losses(data::SampleSource& samples, std::uint64_t first) {
   require_state("Trainer::losses");
   const math::SubnormalsScope scope(settings_.subnormals);
-  const std::int64_t arrays = settings_.loss.tells_margins ? 2 : 1;
-  std::vector<float> all(static_cast<std::size_t>(arrays * settings_.step_terms()));
+  std::vector<float> all(
+      static_cast<std::size_t>(settings_.loss.arrays() * settings_.step_terms()));
   context_.samples = &samples;
   context_.first_sample = first;
   context_.counted.reset();

@@ -8,7 +8,10 @@
 namespace ostrakon::train {
 
 ExpertCounts::ExpertCounts(const plan::ModelDescription& model, const model::LossTerms& loss)
-    : first_{step_sums}, has_further_(loss.further > 0) {
+    : first_{step_sums},
+      further_(loss.are_of_pairs  ? math::pair_outputs - 1
+               : loss.further > 0 ? 1
+                                  : 0) {
   for (const plan::UnitDescription& unit : model.units) {
     std::int64_t begin = first_.back();
     for (const std::int64_t experts : unit.counts) {

@@ -24,24 +24,28 @@ struct ExpertRoundsTaken {
 };
 
 /// The positions of units' counters in a step's sums: after losses and squares (step_sums), unit by
-/// unit, and behind them the sum of further losses, if the model has such. Counters are integers,
-/// summed over micro-batches and ranks.
+/// unit, and behind them further sums, if the model has such: of further losses, or of what is told
+/// of pairs besides their losses. Counters are integers, summed over micro-batches and ranks.
 class ExpertCounts {
  public:
   explicit ExpertCounts(const plan::ModelDescription& model, const model::LossTerms& loss = {});
 
   /// The number of integers in all of the step's sums.
-  std::int64_t sums() const { return first_.back() + (has_further_ ? math::exact_sum_limbs : 0); }
+  std::int64_t sums() const {
+    return first_.back() + std::int64_t{further_} * math::exact_sum_limbs;
+  }
   /// The range of a unit's counters in all sums.
   View<std::int64_t*> of_unit(int unit, View<std::int64_t*> sums) const {
     const auto u = static_cast<std::size_t>(unit);
     return sums.range(first_[u], first_[u + 1]);
   }
-  /// Whether there is a sum of further losses, and its range in all sums.
-  bool has_further() const { return has_further_; }
+  /// The number of further sums, and the range of one in all sums. Sum i is over the array i + 1 of
+  /// the last unit's output.
+  int further() const { return further_; }
   template <class Sums>
-  Sums further_of(Sums sums) const {
-    return sums.range(first_.back(), first_.back() + math::exact_sum_limbs);
+  Sums further_of(Sums sums, int i = 0) const {
+    const std::int64_t begin = first_.back() + std::int64_t{i} * math::exact_sum_limbs;
+    return sums.range(begin, begin + math::exact_sum_limbs);
   }
   /// Overwrites `loads` with the load of each layer, from the sums over all ranks.
   void read_load(HostView<const std::int64_t*> sums, std::vector<ExpertLoad>& loads) const;
@@ -51,7 +55,7 @@ class ExpertCounts {
 
  private:
   std::vector<std::int64_t> first_;  // first counter of each unit, then the end
-  bool has_further_;
+  int further_;
   struct Group {
     std::int64_t begin, count;  // positions in all sums
   };

@@ -42,7 +42,8 @@ math::LibraryUse library_use(config::AttentionChoice choice) {
 
 model::LeafShape leaf_shape(const config::Settings& settings) {
   const config::TrainingSettings& training = settings.training;
-  const bool has_documents = settings.data.documents == data::Documents::separate;
+  const bool has_pairs = settings.data.objective == data::Objective::dpo;
+  const bool has_documents = has_pairs || settings.data.documents == data::Documents::separate;
   model::LeafShape shape{training.micro_batch_size,
                          training.sequence_length,
                          settings.context,
@@ -56,11 +57,12 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
                          settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
                          settings.processor.kernels,
                          has_documents,
-                         has_documents && settings.data.restart_positions,
+                         has_pairs || (has_documents && settings.data.restart_positions),
                          math::is_of_device(settings.processor.kernels),
                          settings.precision.products};
   shape.attention = library_use(settings.runtime.attention);
   shape.loss = {training.label_smoothing, training.z_loss};
+  if (has_pairs) shape.pair_beta = training.dpo_beta;
   return shape;
 }
 

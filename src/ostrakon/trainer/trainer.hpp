@@ -127,8 +127,8 @@ class Trainer {
 
   /// Returns the losses of the global batch that begins with sample `first`, on all ranks: leaf by
   /// leaf, in the order in which the model has those of a leaf; where the target does not count 0.
-  /// With LossTerms::tells_margins, the margins of all follow. Further losses are left out. Throws
-  /// CollectiveError as step() does.
+  /// With LossTerms::tells_margins, the margins of all follow; of pairs, the other arrays of
+  /// math::PairOutput. Further losses are left out. Throws CollectiveError as step() does.
   std::vector<float> losses(data::SampleSource& samples, std::uint64_t first);
 
   /// Calls work() while the averages over steps, which TrainerSettings::ema keeps, are in place of
@@ -138,6 +138,8 @@ class Trainer {
 
   /// How many terms of the loss the last evaluation's mean is over. Not collective.
   std::int64_t evaluated_terms() const { return evaluated_terms_; }
+  /// What the last evaluation tells of pairs, where losses are those of pairs. Not collective.
+  const std::optional<PairMeans>& evaluated_pairs() const { return evaluated_pairs_; }
 
   /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views
   /// of the unit's two flat parameters.
@@ -272,6 +274,7 @@ class Trainer {
   std::int64_t steps_done_ = 0;    // the last step that succeeded
   std::int64_t audited_step_ = 0;  // the last step whose audit has passed; 0: none
   std::int64_t evaluated_terms_ = 0;
+  std::optional<PairMeans> evaluated_pairs_;
   int next_nonfinite_ = -1;
   DeviceMemoryUse device_memory_;
   std::string earlier_products_;

@@ -192,8 +192,8 @@ class Operations {
   /// Logits of x, in compute_t<T>.
   int logits(int x, const Head& head);
   /// Cross-entropy of the logits of x with the targets, in nats: (rows), in compute_t<T>, or where
-  /// several tokens are predicted (depths * rows), one depth after the other. The unit computes
-  /// losses, then.
+  /// several tokens are predicted (depths * rows), one depth after the other; where the leaf has
+  /// pairs, the arrays of math::PairOutput. The unit computes losses, then.
   int cross_entropy(int x, const Head& head);
   /// A parameter, laid out, of the unit that this one is tied to.
   int tied_weight(const Parameter& parameter);
@@ -266,6 +266,7 @@ class Operations {
              const math::AttentionShape& whole_shape, bool has_sinks);
   int losses_of_whole_words(int x, const Head& head);
   int losses_of_some_words(int x, const Head& head);
+  int losses_of_pairs(int x, const Head& head);
   std::int64_t columns_of(int v) const { return value(v).columns; }
   const std::string& name_of(int v) const { return value(v).name; }
 

@@ -7,6 +7,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/graph/head_weights.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/packing.hpp>
@@ -128,15 +129,6 @@ void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& 
   });
 }
 
-/// The weight of the unit that this one is tied to is its first; the rest of that unit's parameters
-/// has no part in what is computed here.
-template <class T>
-void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std::int64_t written) {
-  using C = compute_t<T>;
-  if (weight.tied && weight.trained)
-    math::fill<C>(exec, a.all_tied_gradients<C>(weight.stride).range(written, weight.stride), C(0));
-}
-
 }  // namespace
 
 template <class T>
@@ -205,16 +197,6 @@ int Operations<T>::last_rows(int x) {
   append({{forward}});
   return y;
 }
-
-namespace {
-
-/// What is made of products of so many words, whose bias a call takes after their weight.
-template <class T>
-math::Logits<T> logits_of(const Arguments& a, const Head& head, std::int64_t words) {
-  return math::Logits<T>{head.form, a.weight<T>(1)}.range(0, words);
-}
-
-}  // namespace
 
 template <class T>
 int Operations<T>::logits(int x, const Head& head) {
@@ -353,6 +335,7 @@ int Operations<T>::cross_entropy(int x, const Head& head) {
   graph_.setting.is_loss = true;
   require(!leaf_.tells_margins || head.depths == 1, "margins of ", head.depths,
           " tokens that a row predicts; expected those of one");
+  if (leaf_.has_pairs()) return losses_of_pairs(x, head);
   return graph_.setting.pieces == 1
              ? losses_of_whole_words(x, head)
              : losses_of_some_words(redistribute(x, Distribution::replicated), head);

@@ -78,6 +78,8 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const std::vector<S
   options.finds_special = settings_.finds_special;
   options.before = settings_.before;
   options.after = settings_.after;
+  options.pairs = settings_.pairs;
+  options.longest_pair = settings_.longest_pair;
   chats_ = std::make_unique<ChatDocuments>(tokenizer_, settings_.chat_template, options);
 }
 

@@ -21,6 +21,8 @@ struct EncodeSettings {
   /// Whether the records of JSON and Parquet are chats, as ChatDocuments has them, with messages in
   /// `field`.
   bool chats = false;
+  bool pairs = false;                           ///< of chats: as ChatOptions has it, and
+  std::int64_t longest_pair = 0;                ///< as there
   const ChatTemplate* chat_template = nullptr;  ///< null: there is none
   std::string no_template;  ///< what is said of that, as in ChatOptions; empty: as there
 };

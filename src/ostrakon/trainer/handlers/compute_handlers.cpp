@@ -27,7 +27,8 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       samples_(settings.micro_batch_size),
-      parts_(settings.context_ranks) {
+      parts_(settings.context_ranks),
+      tells_of_pairs_(settings.loss.are_of_pairs) {
   for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
   for (const plan::UnitDescription& unit : model_.description().units)
     depends_on_data_.push_back(!unit.counts.empty() || unit.expert_ranks > 1 ||
@@ -140,9 +141,12 @@ void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
   const auto losses = buffers.device_view<float>(Role::output);
   const auto sums = buffers.device_view<std::int64_t>(Role::sums);
   math::add_terms<float>(buffers.exec, losses.range(0, terms), sums);
-  if (counts_.has_further() && context_.trains())
-    math::add_terms<float>(buffers.exec, losses.range(output_terms_, 2 * output_terms_),
-                           counts_.further_of(sums));
+  if (!context_.trains() && !tells_of_pairs_) return;
+  for (int i = 0; i < counts_.further(); ++i) {
+    const std::int64_t first = (i + 1) * output_terms_;
+    math::add_terms<float>(buffers.exec, losses.range(first, first + terms),
+                           counts_.further_of(sums, i));
+  }
 }
 
 void ComputeHandlers::export_parameters(const ActionBuffers& buffers) {

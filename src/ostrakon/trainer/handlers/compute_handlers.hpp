@@ -47,6 +47,7 @@ class ComputeHandlers {
   std::int64_t step_terms_;
   std::int64_t samples_;  ///< samples per leaf
   int parts_;             ///< parts of each sample, on neighbouring ranks
+  bool tells_of_pairs_;   ///< whether an evaluation has further sums, too
 };
 
 }  // namespace ostrakon::train

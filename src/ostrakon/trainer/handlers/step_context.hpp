@@ -16,6 +16,13 @@
 
 namespace ostrakon::train {
 
+/// What a step or an evaluation tells of its pairs of answers: means over the pairs, see
+/// math::PairOutput.
+struct PairMeans {
+  double chosen_log_ratio = 0.0, rejected_log_ratio = 0.0;
+  double preferred = 0.0;  ///< share of pairs whose chosen answer has the larger log-ratio
+};
+
 /// The result of a step: the same bits on every rank and for every layout.
 struct StepResult {
   double loss = 0.0;       ///< mean over the terms of the global batch that count (nats per token)
@@ -23,6 +30,7 @@ struct StepResult {
   std::int64_t counted_terms = 0;  ///< how many terms count, of the global batch; 0: the loss and
                                    ///< all gradients are 0
   std::optional<double> multi_token_loss;  ///< mean of further losses, where the model has such
+  std::optional<PairMeans> pairs;          ///< where losses are those of pairs
   double learning_rate = 0.0;
   double loss_scale = 1.0;
   bool audited = false;          ///< whether its gradients were audited, and in the end all agreed

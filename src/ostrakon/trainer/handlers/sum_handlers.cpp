@@ -44,6 +44,7 @@ SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGu
   const model::LossTerms loss = layout.model().loss_terms();
   has_targets_ = loss.first_target >= 0;
   further_terms_ = step_terms / loss.terms * loss.further;
+  are_of_pairs_ = loss.are_of_pairs;
   for (int u = 0; u < layout.units(); ++u) normed_.push_back(layout.normed_ranges(u));
 }
 
@@ -119,7 +120,8 @@ void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
-  if (counts_.has_further()) math::exact_sum_carry(counts_.further_of(from_device));
+  for (int i = 0; i < counts_.further(); ++i)
+    math::exact_sum_carry(counts_.further_of(from_device, i));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   // Counters exist only in the sums of the device.
   std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
@@ -158,13 +160,20 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
   const StepSums sums = read_sums(integers, terms, context_.result.loss_scale);
   context_.result.loss = sums.loss;
   context_.result.counted_terms = terms.counted;
+  if (are_of_pairs_) {
+    const auto mean = [&](math::PairOutput of) {
+      return mean_of(counts_.further_of(integers, of - 1), terms.counted);
+    };
+    context_.result.pairs = {mean(math::chosen_log_ratio), mean(math::rejected_log_ratio),
+                             mean(math::is_preferred)};
+  }
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);
     if (!error.empty()) throw CollectiveError(error);
     return;
   }
   context_.result.grad_norm = sums.grad_norm;
-  if (counts_.has_further())
+  if (further_terms_ > 0)
     context_.result.multi_token_loss = mean_of(counts_.further_of(integers), further_terms_);
   counts_.read_load(integers, context_.result.expert_load);
   counts_.read_rounds(integers, context_.result.expert_rounds);

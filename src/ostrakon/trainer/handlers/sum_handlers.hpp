@@ -43,7 +43,8 @@ class SumHandlers {
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
   std::int64_t step_terms_;
-  bool has_targets_;  ///< whether some terms of the loss may not count
+  bool has_targets_;   ///< whether some terms of the loss may not count
+  bool are_of_pairs_;  ///< whether they are losses of pairs
   ExpertCounts counts_;
   std::int64_t further_terms_;                     ///< further losses that a step's mean is over
   std::vector<std::vector<ElementRange>> normed_;  // ShardLayout::normed_ranges, by unit

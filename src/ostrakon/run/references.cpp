@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/references.hpp>
+
+#include <cstdint>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/data/pair_dataset.hpp>
+#include <ostrakon/data/reference_file.hpp>
+#include <ostrakon/math/cross_entropy/pair_losses.hpp>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::train {
+namespace {
+
+/// body(pairs of a split, path of its file) for each split that has pairs.
+template <class Body>
+void for_each_split(const std::string& prefix, RunData& data, const Body& body) {
+  if (data::PairDataset* const pairs = data.training->pairs())
+    body(*pairs, reference_path(prefix, data::Split::training));
+  if (!data.validation.has_data()) return;
+  if (data::PairDataset* const pairs = data.validation.data().pairs())
+    body(*pairs, reference_path(prefix, data::Split::validation));
+}
+
+/// `weights`: hash of those that the reference must have; empty: any.
+void read_split(data::PairDataset& pairs, const std::string& path, const std::string& weights,
+                comm::Communicator& world) {
+  std::vector<float> values;
+  world.run_collectively([&] {
+    values = data::read_references(path, {pairs.identity_of_file(), weights});
+  });
+  pairs.set_references(std::move(values));
+}
+
+/// Returns a hash of all parameters by name: the same for every layout.
+std::string hash_of_weights(Trainer& trainer, comm::Communicator& world) {
+  std::uint64_t total = 0;
+  const int ranks_of_stage = trainer.stages().front().grid.ranks_of_stage();
+  trainer.visit_parameters([&](int u, View<const float*> trained, View<const float*> frozen) {
+    if (world.rank() % ranks_of_stage != 0) return;
+    for (const model::Parameter& parameter : trainer.model().parameters(u)) {
+      const std::vector<float> values = trainer.values_of(u, parameter, trained, frozen);
+      const std::string name = parameter.full_name();
+      hdf5::Checksum checksum;
+      checksum.add(name.data(), static_cast<std::int64_t>(name.size()));
+      checksum.add(values.data(), static_cast<std::int64_t>(values.size() * sizeof values[0]));
+      total += checksum.value();
+    }
+  });
+  world.sum(&total, 1);
+  return format_hex(total);
+}
+
+/// Returns the log-probabilities of all pairs by the trainer's weights, as PairDataset takes them,
+/// whose references are 0 so far.
+std::vector<float> compute_references(data::PairDataset& pairs, Trainer& trainer) {
+  const std::uint64_t count = pairs.samples();
+  const auto batch = static_cast<std::uint64_t>(trainer.settings().global_batch_size);
+  std::vector<float> values(2 * count);
+  for (std::uint64_t first = 0; first < count; first += batch) {
+    const std::vector<float> all = trainer.losses(pairs, first);
+    for (std::uint64_t i = 0; i < batch && first + i < count; ++i) {
+      const std::uint64_t to = 2 * pairs.pair(first + i);
+      values[to] = all[math::chosen_log_ratio * batch + i];
+      values[to + 1] = all[math::rejected_log_ratio * batch + i];
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string reference_path(const std::string& prefix, data::Split split) {
+  return prefix + (split == data::Split::training ? "-train.h5" : "-validation.h5");
+}
+
+void read_references(const std::string& prefix, RunData& data, comm::Communicator& world) {
+  for_each_split(prefix, data, [&](data::PairDataset& pairs, const std::string& path) {
+    read_split(pairs, path, "", world);
+  });
+}
+
+void make_references(const std::string& prefix, RunData& data, Trainer& trainer,
+                     comm::Communicator& world, Console& console) {
+  std::string weights;
+  for_each_split(prefix, data, [&](data::PairDataset& pairs, const std::string& path) {
+    if (weights.empty()) weights = hash_of_weights(trainer, world);
+    int is_known = 0;
+    world.run_collectively([&] { is_known = world.rank() == 0 && is_there(path) ? 1 : 0; });
+    world.broadcast(&is_known, sizeof is_known, 0);
+    if (is_known == 1) {
+      read_split(pairs, path, weights, world);
+      console.say(text("the reference's log-probabilities are those in ", path, "\n"));
+      return;
+    }
+    console.say(text("computing the reference's log-probabilities of ",
+                     format_count(static_cast<std::int64_t>(pairs.samples())), " pairs\n"));
+    std::vector<float> values = compute_references(pairs, trainer);
+    world.run_collectively([&] {
+      if (world.rank() != 0) return;
+      data::write_references(path, {pairs.identity_of_file(), weights}, values);
+    });
+    pairs.set_references(std::move(values));
+    console.say(text("they are in ", path, "\n"));
+  });
+}
+
+}  // namespace ostrakon::train

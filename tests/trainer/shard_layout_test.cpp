@@ -71,6 +71,7 @@ struct RandomCase {
     vary(random, description, policy);
     place_on_nodes(random, ranks, policy);
     policy.moment_count = 2;
+    policy.averages = averages = seed % 2 == 0;
     moments = policy.moments.dtype;
     plan = plan::build_step_plan(description, ranks, policy, plan::Purpose::train);
     stages = {plan};
@@ -78,6 +79,19 @@ struct RandomCase {
 
   ShardLayout layout(int rank) const { return {stages, *model, settings.optimizer, rank}; }
   int units() const { return model->units(); }
+  bool has(checkpoint::State state, const model::Parameter& parameter) const {
+    switch (state) {
+      case checkpoint::State::parameters:
+        return true;
+      case checkpoint::State::first_moment:
+        return !parameter.frozen;
+      case checkpoint::State::second_moment:
+        return !parameter.frozen && !is_muon(parameter);
+      case checkpoint::State::average:
+        return !parameter.frozen && averages;
+    }
+    return false;
+  }
   bool is_muon(const model::Parameter& parameter) const {
     return optim::rule_of(settings.optimizer, parameter) == optim::OptimizerKind::muon;
   }
@@ -86,6 +100,7 @@ struct RandomCase {
   std::unique_ptr<model::Model> model;
   int ranks = 1;
   DType moments = DType::fp32;
+  bool averages = false;
   plan::StepPlan plan;
   std::vector<plan::StepPlan> stages;  ///< the one
 };
@@ -278,10 +293,7 @@ TEST(SavedSlices, OfAllRanksHaveEachElementOfTheStateOnce) {
       }
     for (const model::Parameter* parameter : table)
       for (const checkpoint::State state : train::all_states) {
-        const bool is_there = state == checkpoint::State::parameters ||
-                              (!parameter->frozen && (state == checkpoint::State::first_moment ||
-                                                      !one.is_muon(*parameter)));
-        EXPECT_EQ(is_covered_once(covers[state], *parameter), is_there)
+        EXPECT_EQ(is_covered_once(covers[state], *parameter), one.has(state, *parameter))
             << seed << ": " << checkpoint::name(state) << " of " << parameter->full_name();
       }
   }

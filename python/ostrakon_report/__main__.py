@@ -29,7 +29,7 @@ PAGE_EVERY = 60.0  # seconds between pages of runs that go on
 
 
 def parse_picture(arguments):
-    parser = argparse.ArgumentParser(prog="ostrakon-report", formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = argparse.ArgumentParser(prog="ostrakon-report", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="".join(f"{name:10}{what}\n" for name, (_, _, what) in COMMANDS.items()))
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("files", nargs="+", metavar="FILE")
@@ -42,7 +42,7 @@ def parse_picture(arguments):
 
 def parse_runs(arguments):
     parser = argparse.ArgumentParser(
-        prog="ostrakon-report", formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="ostrakon-report", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Training runs as a page, in a terminal, and for other tools.",
         epilog="ostrakon-report COMMAND FILE... -o OUT draws pictures; COMMAND --help says more:\n"
         + "".join(f"  {name:10}{what}\n" for name, (_, _, what) in COMMANDS.items()))
@@ -153,7 +153,9 @@ def main(arguments=None):
     try:
         (draw if arguments and arguments[0] in COMMANDS else show_runs)(arguments)
     except (ReportError, OSError) as error:
-        print(f"ostrakon_report: error: {error}", file=sys.stderr)
+        is_of_file = isinstance(error, OSError) and error.filename is not None and error.strerror
+        reason = f"{error.filename}: {error.strerror}" if is_of_file else error
+        print(f"ostrakon-report: error: {reason}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -190,15 +190,16 @@ class Chart:
         def y(value):
             return round(HEIGHT * (1 - self.axis.place(value)))
 
-        line, band = "", ""
+        line, band, dots = "", "", ""
         for begin, end in stretches(points):
             xs = [x(column) for column in points.columns[begin:end]]
-            line += moves(list(zip(xs, map(y, points.means[begin:end])))) + ("h0" if end - begin == 1 else "")
+            is_dot = curve.look == "dots" or end - begin == 1  # a single point has no line that shows it
+            means = list(zip(xs, map(y, points.means[begin:end])))
+            line += moves(means)
+            dots += "".join(f"M{to_x} {to_y}h0" for to_x, to_y in means) if is_dot else ""
             low, high = (list(map(y, values[begin:end])) for values in (points.least, points.most))
             if low != high:
                 band += moves(list(zip(xs, high)) + list(zip(xs, low))[::-1]) + "z"
-        dots = "".join(f"M{x(column)} {y(mean)}h0" for column, mean in zip(points.columns, points.means)) \
-            if curve.look == "dots" else ""
         marks = "".join(f"M{x(column)} {HEIGHT}v-60" for column in points.broken)
         return {"run": curve.run, "look": curve.look, "line": line, "band": band, "dots": dots, "marks": marks}
 

@@ -2,6 +2,7 @@
 """Runs in a terminal while they go on: a line for each, with progress, time to go and the course of the loss."""
 
 import math
+import os
 import shutil
 import sys
 import time
@@ -50,7 +51,7 @@ class Progress:
     def is_done(self):
         """Whether all steps are done and the program has ended."""
         steps, last = self.run.history.steps, self.run.last_step()
-        return bool(steps and last and steps[-1]["step"] >= last and not self.run.is_locked())
+        return bool(steps and last and steps[-1]["step"] >= last and self.run.state())
 
     def seconds_to_go(self):
         """By how fast steps have come since they are looked at, or if these are few, by the steps' own times."""
@@ -71,15 +72,18 @@ class Progress:
     def line(self, width, bars="▁▂▃▄▅▆▇█"):
         """At most `width` characters."""
         steps, last = self.run.history.steps, self.run.last_step()
+        state = self.run.state()
         if not steps:
-            return f"{self.run.label}  no step yet"[:width]
+            if not os.path.exists(self.run.metrics):
+                state = f"waits for {self.run.metrics}"
+            return f"{self.run.label}  no step yet{'  ' if state else ''}{state}"[:width]
         row = steps[-1]
         parts = [f"{self.run.label}  step {row['step']:,}"
                  + (f"/{last:,} {100 * row['step'] // last} %" if last else "")]
         if last and row["step"] >= last:
             parts.append("done")
-        elif not self.run.is_locked():
-            parts.append("not running")
+        elif state:
+            parts.append(state)
         elif (left := self.seconds_to_go()) is not None:
             parts.append(f"{palette.duration_text(max(1.0, left))} to go")
         loss = "loss not finite" if row["loss"] is None else f"loss {row['loss']:.4f}"
@@ -133,8 +137,10 @@ class Screen:
 
 def follow(runs, sinks=(), out=None, clock=time.monotonic, sleep=time.sleep):
     """Shows `runs` until all are done or the user interrupts. Gives each new row to the `sinks`, objects with
-    add(run, row, when) and flush(): see export."""
+    add(run, row, when) and flush(): see export. Raises ReportError where a run's folder is not there."""
     out = out or sys.stdout
+    for run in runs:
+        run.require(may_begin=True)
     progresses = [Progress(run, clock) for run in runs]
     screen = Screen(out, clock)
     is_last = False

@@ -5,6 +5,7 @@ import base64
 import importlib
 import math
 import os
+import shlex
 import statistics
 
 import jinja2
@@ -15,6 +16,7 @@ from .runs import read_json, read_runs
 
 MOST_COLUMNS, MOST_POINTS = 700, 3500  # of a chart; of a curve of each run together
 MOST_SKIPPED = 20
+SHORT_SECONDS = 10.0  # below, times are shown with parts of a second
 MOST_PLANS_BYTES = 700_000  # of the plans' pictures together
 MOST_TRACE_BYTES = 60_000_000  # larger ones take too long to read
 
@@ -123,7 +125,8 @@ def overview(runs):
         return f"{sum('skipped' in row for row in run.history.steps):,}"
 
     def seconds(run):
-        return palette.duration_text(sum(row.get("step_seconds", 0.0) for row in run.history.steps))
+        total = sum(row.get("step_seconds", 0.0) for row in run.history.steps)
+        return palette.seconds_text(total) if total < SHORT_SECONDS else palette.duration_text(total)
 
     def plan(name):
         return lambda run: f"{run.plan[name]:,}" if run.plan else ""
@@ -223,26 +226,31 @@ def draw_plan(path):
 
 def plans_of(runs, remarks):
     """Different plans of the runs: labels, facts, memory, picture."""
-    by_hash, room = {}, MOST_PLANS_BYTES
+    by_hash, room, left_out, has_matplotlib = {}, MOST_PLANS_BYTES, [], True
     for run in runs:
         if run.plan:
             by_hash.setdefault(run.plan["hash"], []).append(run)
     for same in by_hash.values():
         plan, path = same[0].plan, os.path.join(same[0].folder, "plan.json")
-        picture = draw_plan(path) if room > 0 else None
-        encoded = base64.b64encode(picture).decode() if picture else ""
+        picture = draw_plan(path) if room > 0 and has_matplotlib else b""
+        has_matplotlib = has_matplotlib and picture is not None
+        encoded = base64.b64encode(picture or b"").decode()
         if len(encoded) > room:
             encoded = ""
         room -= len(encoded)
         if not encoded:
-            remarks.append(f"The picture of {path} is left out: it is drawn by python3 -m ostrakon_report plan "
-                           f"{path} -o plan.svg, with matplotlib.")
+            left_out.append(path)
         traffic = plan["traffic"]
         yield {"labels": ", ".join(run.label for run in same), "picture": encoded, "memory": planned_memory(plan),
                "facts": f"{plan['ranks']:,} ranks, {len(plan['actions']):,} actions, hash {plan['hash']}; peak at "
                         f"{plan['memory']['peak_action_name']}; a rank sends "
                         f"{palette.bytes_text(traffic['bytes_inside_nodes'] + traffic['bytes_across_nodes'])} in a "
                         f"step and computes {palette.flops_text(plan['flops'])}"}
+    if left_out:
+        reason = (f"pictures have at most {MOST_PLANS_BYTES / 1e6:.1f} MB together" if has_matplotlib
+                  else "this python3 has no matplotlib")
+        remarks.append(f"No picture of {', '.join(left_out)}, as {reason}; one is drawn by ostrakon-report plan "
+                       f"{shlex.quote(left_out[0])} -o plan.svg" + ("." if has_matplotlib else " with matplotlib."))
 
 
 def memory_rows(plans):

@@ -6,9 +6,11 @@ import math
 import os
 import re
 
-from . import ReportError
+from . import ReportError, lock
 
 EXPECTED = "expected a run's metrics.jsonl"
+EXPECTED_FOLDER = "expected a run's folder (output.directory), which has metrics.jsonl"
+MOST_NAMED = 8  # runs that a message names
 
 
 class Tail:
@@ -116,11 +118,26 @@ class Run:
     """A run by its folder (output.directory) or its metrics.jsonl."""
 
     def __init__(self, path, label):
+        self.path = path
         self.metrics = metrics_of(path)
         self.folder = os.path.dirname(os.path.abspath(self.metrics))
         self.label = label
         self.tail = Tail(self.metrics)
         self.history = History()
+
+    def require(self, may_begin=False):
+        """Raises ReportError unless the metrics.jsonl is there, or where the run `may_begin` later, a folder for it."""
+        if os.path.exists(self.metrics):
+            return
+        if not os.path.isdir(self.folder):
+            raise ReportError(f"{self.path}: does not exist; {EXPECTED_FOLDER}")
+        if inside := runs_in(os.path.dirname(self.metrics) or "."):
+            more = len(inside) - MOST_NAMED
+            raise ReportError(f"{self.path}: has no {os.path.basename(self.metrics)}; {EXPECTED_FOLDER}, such as "
+                              + ", ".join(inside[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else ""))
+        if not may_begin:
+            raise ReportError(f"{self.path}: has no metrics.jsonl; {EXPECTED_FOLDER}" if os.path.isdir(self.path)
+                              else f"{self.path}: does not exist; {EXPECTED}")
 
     def read(self, is_whole=False):
         """Adds new rows to the history, and returns them."""
@@ -142,9 +159,14 @@ class Run:
         steps = self.settings().get("training.steps", "")
         return int(steps) if steps.isdigit() else None
 
-    def is_locked(self):
-        """Whether a program trains in the folder, or was killed there."""
-        return os.path.exists(os.path.join(self.folder, "run.lock"))
+    def state(self):
+        """Why no program trains in the folder, or "" if one may: where it was killed on another host, that is not
+        known."""
+        path = os.path.join(self.folder, "run.lock")
+        if not os.path.exists(path):
+            return "not running"
+        process = lock.gone_process(path)
+        return "" if process is None else f"process {process} is gone"
 
 
 def read_settings(lines):
@@ -161,6 +183,11 @@ def read_settings(lines):
 def metrics_of(path):
     is_file = os.path.isfile(path) or (path.endswith(".jsonl") and not os.path.isdir(path))
     return path if is_file else os.path.join(path, "metrics.jsonl")
+
+
+def runs_in(folder):
+    """The runs' folders that are in a folder."""
+    return sorted(entry.path for entry in os.scandir(folder) if os.path.isfile(os.path.join(entry.path, "metrics.jsonl")))
 
 
 def labels_of(paths):
@@ -182,6 +209,7 @@ def read_runs(paths):
     """Runs with all that their files have now. Raises ReportError where one has no step."""
     runs = make_runs(paths)
     for run in runs:
+        run.require()
         run.read(is_whole=True)
         if not run.history.steps:
             raise ReportError(f"{run.metrics}: has no step; {EXPECTED}")

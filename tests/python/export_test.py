@@ -147,7 +147,7 @@ class Export(Folder):
         service.init = init
         with mock.patch.dict(sys.modules, {"wandb": service}):
             status, said = self.call(self.run_folder("one", [row(1)]), "--wandb", "project")
-        self.assertEqual((status, said), (1, "ostrakon_report: error: --wandb project: no key\n"))
+        self.assertEqual((status, said), (1, "ostrakon-report: error: --wandb project: no key\n"))
 
 
 if __name__ == "__main__":

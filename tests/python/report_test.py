@@ -194,7 +194,7 @@ class Report(unittest.TestCase):
             status, out, err = self.run_package(*arguments, "-o", "out.svg")
             self.assertEqual((status, out), (1, ""), arguments)
             self.assertEqual(err.count("\n"), 1, err)
-            self.expect(err, "ostrakon_report: error: ", words)
+            self.expect(err, "ostrakon-report: error: ", words)
         _, _, err = self.run_package("plan", plan, "-o", "out.pdf")
         self.expect(err, "-o out.pdf: expected a name that ends in .svg, .png, .html, or --format")
         self.assertFalse((self.folder / "out.svg").exists())

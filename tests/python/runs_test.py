@@ -5,13 +5,15 @@ import json
 import math
 import random
 import re
+import socket
 import statistics
+import subprocess
 import sys
 import unittest
 from unittest import mock
 
 from run_files import DECK, SOURCE, Folder, lines, row  # sets the path of the package
-from ostrakon_report import charts, follow, parts, runs
+from ostrakon_report import charts, follow, lock, page as pages, parts, runs
 
 
 class Version(Folder):
@@ -166,6 +168,32 @@ class Page(Folder):
         mean, most, communication = self.chart(page, "Time of a step")
         self.assertEqual((mean["m"], most["m"], communication["m"]), ([2.0, 1.0], [3.0, 1.0], 1.0))
 
+    def test_a_single_value_is_a_dot(self):
+        grid = charts.Grid(1, 1.0, 4)
+        for values, dots in (([2.0], 1), ([2.0, math.nan, 4.0, 4.0], 1), ([2.0, 4.0], 0)):
+            chart = charts.Chart("", "", [charts.Curve(0, "", list(range(1, len(values) + 1)), values)])
+            self.assertTrue(chart.lay_out(grid))
+            self.assertEqual(chart.shapes[0]["dots"].count("h0"), dots)
+            self.assertEqual(chart.shapes[0]["dots"][:5], "M500 " if dots else "")
+
+    def test_short_runs_have_parts_of_a_second(self):
+        page = self.page(self.run_folder("one", [row(1, step_seconds=0.25), row(2, step_seconds=0.125)]))
+        self.assertTrue("<td>Time in steps</td><td>375 ms</td>" in page)
+
+    def test_pictures_that_are_left_out_are_told_once_below_the_overview(self):
+        plan = {"hash": "1", "ranks": 2, "parameter_elements": 5, "actions": [], "buffers": [], "flops": 0,
+                "memory": {"peak_action": 0, "peak_action_name": "update", "arena_bytes": 8},
+                "traffic": {"bytes_inside_nodes": 0, "bytes_across_nodes": 0}}
+        folders = [self.run_folder(name, [row(1)]) for name in ("a b", "two")]
+        for index, folder in enumerate(folders):
+            (folder / "plan.json").write_text(json.dumps({**plan, "hash": str(index)}))
+        with mock.patch.object(pages, "draw_plan", lambda _: None):
+            shown = self.page(*folders)
+        said = "as this python3 has no matplotlib; one is drawn by ostrakon-report plan &#39;"
+        self.assertEqual(shown.count(said), 1)
+        self.assertTrue(shown.index("Skipped steps") < shown.index(said) < shown.index("Over the steps"))
+        self.assertFalse("python3 -m" in shown)
+
     def test_a_long_run_is_a_small_page_that_loses_no_spike(self):
         chance = random.Random(2)
         rows = [row(step, loss=2 + chance.random(), grad_norm=chance.random(), tokens_per_second=chance.random())
@@ -188,13 +216,20 @@ class Page(Folder):
         folder, two, empty = (self.run_folder(name, rows) for name, rows in (
             ("one", [row(1)]), ("two", [row(1)]), ("empty", [])))
         (folder / "plan.json").write_text('{"ranks": 2}')
+        (self.folder / "bare").mkdir()
         with mock.patch.dict(sys.modules, dict.fromkeys(["tensorboard", "tensorboard.summary.writer.event_file_writer", "tensorboardX"])):
             for arguments, words in (
                     ([empty, "--html", self.folder / "x.html"], "has no step; expected a run's metrics.jsonl"),
                     ([folder, "--html", self.folder / "x.html"], "one: is not what is drawn here (no 'hash'); expected files of training runs"),
-                    ([self.folder, "--html", self.folder / "x.html"], "No such file"),
+                    ([self.folder, "--html", self.folder / "x.html"], "has no metrics.jsonl; expected a run's folder "
+                     f"(output.directory), which has metrics.jsonl, such as {self.folder}/empty, {self.folder}/one, {self.folder}/two\n"),
+                    ([self.folder / "bare", "--html", self.folder / "x.html"], "bare: has no metrics.jsonl; expected a run's folder"),
+                    ([self.folder / "bare" / "metrics.jsonl", "--html", "x"], "bare/metrics.jsonl: does not exist; expected a run's metrics"),
+                    ([self.folder / "none", "--follow"], "none: does not exist; expected a run's folder"),
+                    ([self.folder, "--follow"], f"such as {self.folder}/empty"),
                     ([two, "--html", self.folder / "none" / "x.html"], "x.html: can't be written: No such file"),
-                    ([self.folder / "none", "--html", self.folder / "x.html"], "No such file"),
+                    ([self.folder / "none", "--html", self.folder / "x.html"], "ostrakon-report: error: "
+                     f"{self.folder}/none: does not exist; expected a run's folder"),
                     ([folder, "--tensorboard", self.folder / "x"], "--tensorboard: no Python package tensorboard or tensorboardX")):
                 status, said = self.call(*arguments)
                 self.assertEqual((status, said.count("\n")), (1, 1), said)
@@ -202,6 +237,10 @@ class Page(Folder):
         status, said = self.call(folder)
         self.assertEqual(status, 2)
         self.assertIn("nothing to do; expected --html", said)
+        for arguments, option in (([folder, "--htm", "x.html"], "--htm"), (["run", folder, "-o", "x.svg", "--tit", "a"], "--tit")):
+            status, said = self.call(*arguments)
+            self.assertEqual(status, 2)
+            self.assertIn(f"unrecognized arguments: {option}", said)
 
 
 class Terminal:
@@ -232,6 +271,10 @@ class Collect:
 
     def flush(self):
         pass
+
+
+def interrupt():
+    raise KeyboardInterrupt
 
 
 class Follow(Folder):
@@ -277,6 +320,39 @@ class Follow(Folder):
         first, second = text.split("\x1b[1F")
         self.assertIn("step 6/8 75 %  not running", first)
         self.assertIn("step 8/8 100 %  done  loss 9.0000", second)
+
+    def test_a_run_that_has_not_begun(self):
+        (self.folder / "one").mkdir()
+        path = self.folder / "one" / "metrics.jsonl"
+        text, _ = self.follow(self.folder / "one", [lambda: path.write_text(lines([row(1)])), interrupt], False)
+        self.assertEqual(text.splitlines()[0], f"one  no step yet  waits for {path}")
+
+    def test_a_killed_run_is_seen_on_its_host(self):
+        folder = self.run_folder("one", [row(1)])
+        killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.addCleanup(killed.stdin.close)
+        lines_of_lock = {"id": "5", "host": socket.gethostname(), "boot": lock.read_text("/proc/sys/kernel/random/boot_id").strip(),
+                         "processes": lock.own_processes(), "process": killed.pid, "started": lock.start_of(killed.pid)}
+
+        def write(**other):
+            text = "".join(f"{key}: {value}\n" for key, value in {**lines_of_lock, **other}.items())
+            (folder / "run.lock").write_text("This folder is in use by a run of Ostrakon; see docs/jobs.md.\n" + text)
+
+        run = runs.Run(str(folder), "one")
+        write()
+        self.assertEqual(run.state(), "")
+        write(started=1)  # another process has the number now
+        self.assertEqual(run.state(), f"process {killed.pid} is gone")
+        killed.kill()
+        killed.wait()
+        for other in ({"host": "elsewhere"}, {"boot": "another"}, {"processes": "pid:[1]"}, {"process": 0}, {"process": "x"}):
+            write(**other)
+            self.assertEqual(run.state(), "", other)
+        write()
+        text, _ = self.follow(folder, [interrupt], False)
+        self.assertIn(f"one  step 1/8 12 %  process {killed.pid} is gone  loss", text)
+        (folder / "run.lock").unlink()
+        self.assertEqual(run.state(), "not running")
 
     def test_sparklines(self):
         self.assertEqual(follow.sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8), "▁▂▃▄▅▆▇█")

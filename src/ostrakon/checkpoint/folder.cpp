@@ -338,7 +338,7 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every, std::int64_t audi
     const bool has_its_name =
         !entry.is_renamed && step_of(fs::path(entry.path).filename().string()) >= 0;
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
-    const bool is_audited = !has_audited && entry.step <= audited_step;
+    const bool is_audited = !has_audited && entry.step < audited_step;
     has_audited = has_audited || is_audited;
     const bool stays = is_audited || (keep_every > 0 && entry.step % keep_every == 0) ||
                        std::find(kept.begin(), kept.end(), entry.path) != kept.end();

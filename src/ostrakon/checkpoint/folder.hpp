@@ -85,7 +85,8 @@ class Folder {
   /// fewer updates: an update computed from its parameters was finite. Throws as list() does.
   std::vector<std::string> fallbacks() const;
   /// Removes old checkpoints. It keeps the last `keep`, multiples of `keep_every` (0: none),
-  /// fallbacks(), and the newest of those up to `audited_step`, after which a fault may have begun.
+  /// fallbacks(), and the newest of those before `audited_step`, whose audit was made of the
+  /// parameters before the update of that step: a fault may have begun with that update.
   /// Damaged and renamed ones are kept, and not counted. Of those that this process has saved or
   /// read completely two are kept (one if `keep` is 1), and none is removed without a newer one of
   /// these, so `keep` + 1 may stay. Removes nothing, and throws, if a manifest can't be read.

@@ -32,6 +32,16 @@ namespace {
 /// How often a step runs whose audit has found something, before the run ends.
 constexpr int most_attempts = 2;
 
+/// Says where to begin again, if `audited_step` is the last step whose audit has passed; 0: none.
+std::string advice_after(std::int64_t audited_step) {
+  if (audited_step == 0) return "no audit has passed before. Begin again without that host";
+  const std::string passed = text("the last step whose audit has passed is ", audited_step);
+  // An audit is made before the update of its step, which may have gone wrong.
+  if (audited_step == 1) return passed + ". Begin again without that host";
+  return text(passed, ". Resume without that host, from a checkpoint of step ", audited_step - 1,
+              " or before");
+}
+
 }  // namespace
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
@@ -268,10 +278,7 @@ void Trainer::require_repeatable(std::int64_t step, int attempt) {
       text("step ", step, ": an audit has found wrong numbers",
            attempt > 0 ? ", also when the step was repeated: " : ": ", describe_findings(),
            is_damaged ? ". Parameters are damaged; " : ". No parameter has changed in this step; ",
-           audited_step_ > 0
-               ? text("the last step whose audit has passed is ", audited_step_,
-                      ". Resume without that host, from a checkpoint of that step or before")
-               : "no audit has passed before. Begin again without that host"));
+           advice_after(audited_step_)));
 }
 
 /// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the

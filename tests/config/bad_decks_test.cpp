@@ -255,6 +255,11 @@ lora.rank: 8; model.multi_token_depth: 1; model.tie_embeddings: false
 lora.rank: 8; lora.targets: gate_proj; model.activation: gelu | gate_proj with model.activation = gelu
 lora.rank: 8; lora.initial: adapters | lora.initial = adapters without checkpoint.initial_weights
 lora.initial: adapters | lora.initial = adapters with lora.rank = 0
+lora.targets: o_proj | lora.targets = o_proj with lora.rank = 0 .. expected a rank
+lora.targets: "v_proj, q_proj" | lora.targets = q_proj, v_proj with lora.rank = 0 .. expected a rank
+lora.targets: o_proj; lora.rank: 0 | lora.targets = o_proj with lora.rank = 0
+lora.rank: 8; lora.targets: [q_proj, v_proj, q_proj] | lora.targets: q_proj is given twice
+lora.rank: 8; lora.targets: "q_proj, v_proj, q_proj" | lora.targets: q_proj is given twice
 lora.rank: 8; optimizer.parameters: "*.norm.*: trained"
     | optimizer.parameters trains block.0.attention.norm.weight with lora.rank = 8
 lora.rank: 8; optimizer.parameters: "*.lora_*: frozen" | all parameters are frozen

@@ -105,6 +105,14 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
               require_same_model(read(synthetic, adapted), deck_with({rank, alpha}), "w.h5");
             }).find("lora.alpha is 2 in it, but 16 in the deck"),
             std::string::npos);
+  // Adapters of lora.initial would replace those in the file.
+  std::vector<Override> initial = adapted;
+  initial.insert(initial.end(), {{"lora.initial", "/a"}, {"checkpoint.initial_weights", "w.h5"}});
+  EXPECT_NO_THROW(require_same_model(read(synthetic, initial), deck_with({}), "w.h5"));
+  EXPECT_NE(testing::error_of([&] {
+              require_same_model(read(synthetic, initial), deck_with({rank}), "w.h5");
+            }).find("'w.h5' has adapters, of rank 4, which those of lora.initial = /a would"),
+            std::string::npos);
   // With experts, no expert uses ffn_width.
   const std::vector<Override> mixture = {{"model.experts", "4"}, {"model.expert_width", "32"}};
   std::vector<Override> wider = mixture;

@@ -331,6 +331,9 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
            {{"data.dataset=tokens", "data.path=/t", "data.document_positions=continue"},
             "documents continue: document_positions"},
            {{"data.reference=r"}, "training.objective next_token: reference"},
+           {{"lora.alpha=8"}, "rank 0: alpha"},
+           {{"precision.frozen=gather", "precision.gather=bf16"},
+            "lora.rank 0 and optimizer.parameters none: frozen"},
            {{"training.dpo_beta=0.2"}, "objective next_token: dpo_beta"},
            {{"training.validation_batches=2"}, "validate_every 0: validation_batches"}}) {
     std::vector<Override> overrides;
@@ -342,6 +345,8 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
            {"model.experts=4", "model.expert_layers=first 1", "model.expert_width=64",
             "model.ffn_width=128"},
            {"model.norm=layernorm", "model.norm_bias=true"},
+           {"lora.rank=2", "lora.alpha=8", "precision.frozen=gather"},
+           {"optimizer.parameters=*norm*: frozen", "precision.frozen=gather"},
            {"model.bias=true", "model.qkv_bias=false", "model.out_bias=false"},
            {"model.attention_window=8", "model.window_layers=first 1",
             "model.window_rotary_base=5e5"}}) {

@@ -87,7 +87,7 @@ Key lora_targets(const std::string& name, Field field, const std::string& meanin
     for (const std::string& target : named) {
       const char* const layer = layer_of_target(target);
       if (layer == nullptr) return false;
-      layers.insert(layer);
+      require(layers.insert(layer).second, target, " is given twice; expected each layer once");
     }
     if (layers.empty()) return false;
     field(settings) = layers;

@@ -2,6 +2,7 @@
 #include <ostrakon/config/model_checks.hpp>
 
 #include <ostrakon/base/numbers.hpp>
+#include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/factors.hpp>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <utility>
@@ -119,6 +120,13 @@ void check_lora(const Settings& settings, const std::string& name) {
   if (!lora.exist()) {
     require(settings.lora_initial.empty(), name, ": lora.initial = ", settings.lora_initial,
             " with lora.rank = 0, without adapters; expected the rank of these");
+    // Decks written by programs give every key; there the default beside rank 0 asks for nothing.
+    const bool asks =
+        lora.layers != model::LoraSettings().layers ||
+        (settings.given.count("lora.targets") > 0 && settings.given.count("lora.rank") == 0);
+    require(!asks, name, ": lora.targets = ", value_of(settings, "lora", "targets"),
+            " with lora.rank = 0, which trains all parameters, without adapters; expected a rank, "
+            "or no targets");
     return;
   }
   require(settings.lora_initial.empty() || !settings.checkpoint.initial_weights.empty(), name,

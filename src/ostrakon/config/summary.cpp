@@ -79,6 +79,15 @@ bool has_use_for_muon(const Settings& settings) {
            !optim::is_frozen(settings.optimizer.parameters, one.full_name());
   });
 }
+/// Whether any parameter is frozen.
+bool freezes_some(const Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  if (settings.model.lora.exist() || rules.empty()) return settings.model.lora.exist();
+  const std::vector<model::Parameter> parameters = parameters_of(settings);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
+    return optim::is_frozen(rules, one.full_name());
+  });
+}
 bool updates_on_host(const Settings& settings) {
   return plan::offloads(settings.parallel.offload, plan::Offload::optimizer);
 }
@@ -229,8 +238,7 @@ constexpr Condition conditions[] = {
     {"model", "shared_expert_width shared_gate", "shared_experts", has_shared_experts},
     {"model", "router_group_score", "router_groups router_groups_per_token", chooses_groups},
     {"model", "router_balance_rate", "router_balance", balances},
-    {"lora", "alpha targets", "rank",
-     [](const Settings& settings) { return settings.model.lora.exist(); }},
+    {"lora", "alpha", "rank", [](const Settings& settings) { return settings.model.lora.exist(); }},
     {"data", "path validation_path verify", "dataset", reads_tokens},
     {"data", "validation_path", "training.validate_every", validates},
     {"data", "document_positions", "documents", has_documents},
@@ -249,6 +257,7 @@ constexpr Condition conditions[] = {
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
     {"precision", "fp8_layers fp8_gradients", "products",
      [](const Settings& settings) { return math::is_8bit(settings.precision.products.dtype); }},
+    {"precision", "frozen", "lora.rank optimizer.parameters", freezes_some},
     {"precision", "loss_scale", "gather reduce",
      [](const Settings& settings) {
        return scales_loss(settings.precision.gather, settings.parallel.reduce);
@@ -590,8 +599,11 @@ void require_same_model(const Settings& settings, const std::string& deck,
   }
   // Adapters may be new, but those that there are compute what they did.
   const bool both_adapt = settings.model.lora.exist() && theirs.model.lora.exist();
+  require(!both_adapt || settings.lora_initial.empty(), "'", path, "' has adapters, of rank ",
+          theirs.model.lora.rank, ", which those of lora.initial = ", settings.lora_initial,
+          " would replace; expected weights without adapters, or no lora.initial");
   for (const Key& key : find_section("lora")->keys) {
-    if (!both_adapt || !settings.lora_initial.empty() || key.name == "initial") continue;
+    if (!both_adapt || key.name == "initial") continue;
     const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();
     if (ours != in_it)
       found += text("\n  lora.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");

@@ -60,7 +60,7 @@ void open_with(const config::Settings& settings, const std::string& path, ModelF
                checkpoint::Weights weights = checkpoint::Weights::parameters) {
   file.settings = settings;
   file.parameters = checkpoint::open_parameters(path, settings.model,
-                                                settings.training.sequence_length, {}, "", weights);
+                                                settings.training.sequence_length, {}, weights);
 }
 
 }  // namespace

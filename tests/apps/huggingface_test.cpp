@@ -435,6 +435,39 @@ TEST_F(HuggingFace, FilesOfTheTokenizerComeWithWeights) {
             {"note: the weights came from '", folder, "', which is not there"});
 }
 
+TEST_F(HuggingFace, AdaptersOfAFolderAreSaidOrRefusedByTheirKey) {
+  const auto train = [](const std::string& weights, const std::string& initial) {
+    fs::remove_all(path("adapted-run"));
+    return start(
+        "ostrakon-train",
+        {"llama.yaml", "--set", "lora.rank=2", "--set", "checkpoint.initial_weights=" + weights,
+         "--set", "lora.initial=" + initial, "--set", "output.directory=adapted-run"});
+  };
+  const Outcome made = train("llama", "");
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_EQ(made.out.find("adapters as in"), std::string::npos);
+  must("ostrakon-checkpoint", {"export", "adapted-run/weights.h5", "adapters", "--adapters"});
+  fs::copy(path("adapted-run/weights.h5"), path("adapted.h5"));
+  const Outcome more = train("llama", "adapters");
+  ASSERT_EQ(more.status, 0) << more.err;
+  expect_in(more.out, {"weights\n  begin as in            " + path("llama") +
+                       "\n  adapters as in         " + path("adapters") + "\n"});
+
+  const Outcome nowhere = train("llama", "nowhere");
+  EXPECT_EQ(nowhere.status, 1);
+  expect_in(nowhere.err, {"--set lora.initial=\"nowhere\"", "nowhere' has no adapter_config.json"});
+  EXPECT_EQ(nowhere.err.find("checkpoint.initial_weights"), std::string::npos) << nowhere.err;
+  const Outcome both = train("adapted.h5", "adapters");
+  EXPECT_EQ(both.status, 1);
+  expect_in(both.err, {"checkpoint.initial_weights",
+                       "adapted.h5' has adapters, of rank 2, which those of lora.initial",
+                       "lora.initial = " + path("adapters") + " would replace"});
+  fs::remove(path("adapters/adapter_model.safetensors"));
+  const Outcome half = train("llama", "adapters");
+  EXPECT_EQ(half.status, 1);
+  expect_in(half.err, {"--set lora.initial=\"adapters\"", "adapter_model.safetensors"});
+}
+
 /// `deck` writes what trains the model of a config.json, or says what it lacks.
 TEST_F(HuggingFace, ADeckOfAConfigTrainsItsModel) {
   for (const std::string model : {"llama", "gpt2", "mixtral", "starcoder2"}) {

@@ -80,6 +80,10 @@ TEST(Peft, RefusesWhatIsNotComputed) {
   // The scale of rank-stabilized adapters is alpha / sqrt(rank).
   refusal({{"use_rslora", true}, {"r", 4}});
   EXPECT_EQ(read_peft_config(folder).alpha / 4.0, 16.0 / 2.0);
+  EXPECT_NE(
+      refusal({{"target_modules", {"q_proj", 5}}}).find("target_modules has 5; expected names"),
+      std::string::npos);
+  EXPECT_EQ(refusal({{"target_modules", ".*_proj"}}), "no error");
   refusal({{"lora_dropout", 0.1}, {"modules_to_save", nullptr}, {"alpha_pattern", json::object()}});
   EXPECT_EQ(read_peft_config(folder).dropout, 0.1);
 }
@@ -111,6 +115,57 @@ TEST(Peft, ComesBackAsItWasWritten) {
               std::string::npos)
         << key;
   }
+}
+
+/// Writes adapters of small_model(), with changes of the configuration.
+void write_changed(const std::string& folder, const json& changed) {
+  std::filesystem::create_directories(folder);
+  Numbers numbers;
+  write_peft(folder, *family_named("llama"), small_model(), "base", numbers);
+  const std::string path = folder + "/adapter_config.json";
+  json config = json::parse(ostrakon::testing::read_bytes(path));
+  config.update(changed);
+  write_bytes(path, config.dump());
+}
+
+TEST(Peft, TakesAnAlphaThatDiffersByRounding) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.file("adapters");
+  write_changed(folder, {{"use_rslora", true}, {"lora_alpha", 16}});  // 16 sqrt(3) = 27.712812921
+  const auto refusal = [&](double alpha) {
+    model::DecoderSettings settings = small_model();
+    settings.lora.alpha = alpha;
+    return error_of([&] { PeftReader(folder, *family_named("llama"), settings); });
+  };
+  for (const double alpha : {27.712812921102035, 27.7128, 27.712813})
+    EXPECT_EQ(refusal(alpha), "no error") << alpha;
+  EXPECT_NE(refusal(16.0).find("lora.alpha is 27.71281292 (use_rslora: lora_alpha sqrt(r)) there, "
+                               "but 16 in the deck"),
+            std::string::npos)
+      << refusal(16.0);
+  EXPECT_NE(refusal(27.7127).find("but 27.7127 in the deck"), std::string::npos);
+}
+
+TEST(Peft, HasTheModulesThatItsConfigurationNames) {
+  const ScratchFolder scratch;
+  const auto refusal = [&](const json& targets) {
+    write_changed(scratch.file("adapters"), {{"target_modules", targets}});
+    return error_of(
+        [&] { lora_of_peft(scratch.file("adapters"), *family_named("llama"), small_model()); });
+  };
+  for (const json& fits : std::vector<json>{{"q_proj", "v_proj", "up_proj"},
+                                            {"self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"},
+                                            ".*_proj",
+                                            nullptr})
+    EXPECT_EQ(refusal(fits), "no error") << fits;
+  EXPECT_NE(
+      refusal({"q_proj", "v_proj", "up_proj", "k_proj"})
+          .find("target_modules has k_proj, of which adapter_model.safetensors has no tensor"),
+      std::string::npos);
+  EXPECT_NE(refusal({"q_proj", "v_proj"})
+                .find("target_modules has no name of the module of tensor "
+                      "base_model.model.model.layers.0.mlp.up_proj"),
+            std::string::npos);
 }
 
 TEST(Peft, HasNoModuleOfOneOfSeveralLayersInATensor) {

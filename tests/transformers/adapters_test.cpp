@@ -112,8 +112,10 @@ class Adapters : public ::testing::TestWithParam<std::string> {
            ", targets: " + case_.at("targets").dump() + ", initial: \"" + adapters_ + "\"}\n";
   }
   std::unique_ptr<checkpoint::ParameterSource> open(const config::Settings& settings) const {
-    return checkpoint::open_parameters(base_, settings.model, expected_.sequence_length(), {},
-                                       settings.lora_initial);
+    auto base = checkpoint::open_parameters(base_, settings.model, expected_.sequence_length());
+    if (settings.lora_initial.empty()) return base;
+    return checkpoint::add_adapters(std::move(base), settings.lora_initial, settings.model,
+                                    expected_.sequence_length());
   }
 
   const ExpectedModel expected_ = read_expected(GetParam());

@@ -24,6 +24,11 @@ bool looks_like_hdf5(const std::string& path) {
   return file.read_up_to(0, 8, found.data()) == 8 && found == "\x89HDF\r\n\x1a\n";
 }
 
+model::DecoderSettings without_adapters(model::DecoderSettings settings) {
+  settings.lora = {};
+  return settings;
+}
+
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -129,11 +134,6 @@ bool have_adapters(const Shapes& shapes) {
                      [](const auto& one) { return model::is_of_adapter(one.first); });
 }
 
-model::DecoderSettings without_adapters(model::DecoderSettings settings) {
-  settings.lora = {};
-  return settings;
-}
-
 /// Parameters, and whether adapters are among them.
 struct Opened {
   std::unique_ptr<ParameterSource> parameters;
@@ -173,24 +173,23 @@ Opened open_file(const std::string& path, const model::DecoderSettings& settings
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
-                                                 const RequireDeck& require_deck,
-                                                 const std::string& adapters, Weights weights) {
+                                                 const RequireDeck& require_deck, Weights weights) {
   const std::string broken = broken_link(path);
   require(broken.empty(), broken);
   require(is_there(path), "'", path, "' does not exist; expected weights or a checkpoint");
   Opened opened = open_file(path, settings, tokens, require_deck, weights);
-  if (!settings.lora.exist() || (opened.has_adapters && adapters.empty()))
-    return std::move(opened.parameters);
-  std::unique_ptr<PeftReader> reader;
-  if (!adapters.empty()) {
-    const HuggingFaceModel model = {without_adapters(settings),
-                                    tokens,
-                                    DType::fp32,
-                                    {},
-                                    opened.parameters->huggingface_config()};
-    reader = std::make_unique<PeftReader>(adapters, family_of(model), settings);
-  }
-  return std::make_unique<AdaptedSource>(std::move(opened.parameters), std::move(reader));
+  if (!settings.lora.exist() || opened.has_adapters) return std::move(opened.parameters);
+  return std::make_unique<AdaptedSource>(std::move(opened.parameters), nullptr);
+}
+
+std::unique_ptr<ParameterSource> add_adapters(std::unique_ptr<ParameterSource> base,
+                                              const std::string& folder,
+                                              const model::DecoderSettings& settings,
+                                              std::int64_t tokens) {
+  const HuggingFaceModel model = {
+      without_adapters(settings), tokens, DType::fp32, {}, base->huggingface_config()};
+  auto reader = std::make_unique<PeftReader>(folder, family_of(model), settings);
+  return std::make_unique<AdaptedSource>(std::move(base), std::move(reader));
 }
 
 }  // namespace ostrakon::checkpoint

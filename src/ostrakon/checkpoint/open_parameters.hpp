@@ -25,14 +25,23 @@ enum class Weights { parameters, averages };
 /// Throws Error where averages are wanted of something else than a checkpoint that has them.
 ///
 /// A file of a model with adapters (`settings.lora`) may have all parameters, or all but
-/// adapters. `adapters`: a folder of PEFT to read these from; empty: they are those in the file,
-/// or, if it has none, are missing: ParameterSource::contains.
+/// adapters, which then are missing: ParameterSource::contains.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
                                                  const RequireDeck& require_deck = {},
-                                                 const std::string& adapters = "",
                                                  Weights weights = Weights::parameters);
+
+/// Returns weights of a model without adapters together with the adapters of a folder of PEFT.
+/// `settings`: of the model with adapters. Throws Error where the folder's are others: see
+/// PeftReader.
+std::unique_ptr<ParameterSource> add_adapters(std::unique_ptr<ParameterSource> base,
+                                              const std::string& folder,
+                                              const model::DecoderSettings& settings,
+                                              std::int64_t tokens);
+
+/// Returns the settings of the model without adapters.
+model::DecoderSettings without_adapters(model::DecoderSettings settings);
 
 /// Whether a path is a plain file that begins with HDF5's signature.
 bool looks_like_hdf5(const std::string& path);

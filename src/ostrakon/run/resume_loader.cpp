@@ -14,6 +14,7 @@
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/run/run_data.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>
 #include <ostrakon/saving/save_folder.hpp>
@@ -202,17 +203,54 @@ std::vector<std::string> candidates(const std::string& path, comm::Communicator&
   return found;
 }
 
-}  // namespace
-
-namespace {
-
-/// Notes that adapters of PEFT were trained with dropout, which training here has not.
-void note_dropout(const std::string& adapters, std::vector<std::string>& notes) {
+/// Notes that adapters of PEFT were trained with dropout, which training here has not. Rank 0 reads
+/// the folder's configuration, before larger files are read. Collective.
+void note_dropout(const std::string& adapters, comm::Communicator& world,
+                  std::vector<std::string>& notes) {
   if (adapters.empty()) return;
-  const checkpoint::PeftConfig config = checkpoint::read_peft_config(adapters);
-  if (config.dropout > 0.0)
-    notes.push_back(text("'", config.path, "' has lora_dropout = ", config.dropout,
-                         "; they are trained on without dropout"));
+  world.run_collectively([&] {
+    if (world.rank() != 0) return;
+    const checkpoint::PeftConfig config = checkpoint::read_peft_config(adapters);
+    if (config.dropout > 0.0)
+      notes.push_back(text("'", config.path, "' has lora_dropout = ", config.dropout,
+                           "; they are trained on without dropout"));
+  });
+}
+
+/// Weights, and the path that they are read from.
+struct OpenedWeights {
+  std::unique_ptr<checkpoint::ParameterSource> source;
+  std::string path;
+};
+
+/// Opens what checkpoint.initial_weights names, of the model without adapters if these are those of
+/// lora.initial.
+OpenedWeights open_candidate(const config::Settings& settings, const RunOptions& options,
+                             comm::Communicator& world, Console& console) {
+  OpenedWeights opened;
+  const auto open = [&] {
+    opened.source = checkpoint::open_parameters(
+        opened.path,
+        settings.lora_initial.empty() ? settings.model
+                                      : checkpoint::without_adapters(settings.model),
+        settings.training.sequence_length,
+        [&](const std::string& deck) { config::require_same_model(settings, deck, opened.path); });
+    if (console.is_root() && !options.dry_run && !opened.source->checks_what_it_reads())
+      opened.source->verify();
+  };
+  const std::vector<std::string> paths =
+      candidates(settings.checkpoint.initial_weights, world, console);
+  for (std::size_t i = 0; opened.source == nullptr && i < paths.size(); ++i) {
+    opened.path = paths[i];
+    try {
+      world.run_collectively(open);
+    } catch (const AgreedDamage& damage) {
+      if (i + 1 == paths.size()) throw;
+      opened.source = nullptr;
+      console.say(text("damaged: ", damage.what(), "\n"));
+    }
+  }
+  return opened;
 }
 
 }  // namespace
@@ -232,40 +270,34 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
                "\n"));
     return nullptr;
   }
-  std::string path;
-  std::unique_ptr<checkpoint::ParameterSource> weights;
-  const auto open = [&] {
-    weights = checkpoint::open_parameters(
-        path, settings.model, settings.training.sequence_length,
-        [&](const std::string& deck) { config::require_same_model(settings, deck, path); },
-        settings.lora_initial);
-    if (console.is_root() && !options.dry_run && !weights->checks_what_it_reads())
-      weights->verify();
-  };
-  const std::vector<std::string> paths =
-      candidates(settings.checkpoint.initial_weights, world, console);
-  for (std::size_t i = 0; weights == nullptr && i < paths.size(); ++i) {
-    path = paths[i];
-    try {
-      world.run_collectively(open);
-    } catch (const AgreedDamage& damage) {
-      if (i + 1 == paths.size()) throw;
-      weights = nullptr;
-      console.say(text("damaged: ", damage.what(), "\n"));
-    }
-  }
-  std::vector<std::string> notes;
-  world.run_collectively([&] {
-    if (!console.is_root()) return;  // this may read a file
-    notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
-    if (tokenizer == data::unknown_tokenizer && notes.empty())
-      notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");
-    note_longer_sequences(*weights, path, settings.training.sequence_length, notes);
-    note_dropout(settings.lora_initial, notes);
+  const std::string key = "checkpoint.initial_weights", adapters = settings.lora_initial;
+  std::vector<std::string> notes, of_adapters;
+  about_path(settings, "lora.initial", [&] { note_dropout(adapters, world, of_adapters); });
+  OpenedWeights opened =
+      about_path(settings, key, [&] { return open_candidate(settings, options, world, console); });
+  std::unique_ptr<checkpoint::ParameterSource>& weights = opened.source;
+  if (!adapters.empty())
+    about_path(settings, "lora.initial", [&] {
+      world.run_collectively([&] {
+        weights = checkpoint::add_adapters(std::move(weights), adapters, settings.model,
+                                           settings.training.sequence_length);
+      });
+    });
+  about_path(settings, key, [&] {
+    world.run_collectively([&] {
+      if (!console.is_root()) return;  // this may read a file
+      notes = require_same_tokenizer(weights->tokenizer(), opened.path, tokenizer, options.allowed);
+      if (tokenizer == data::unknown_tokenizer && notes.empty())
+        notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");
+      note_longer_sequences(*weights, opened.path, settings.training.sequence_length, notes);
+    });
   });
+  notes.insert(notes.end(), of_adapters.begin(), of_adapters.end());
   if (!weights->unchecked().empty()) notes.push_back(weights->unchecked());
-  console.say(text("weights\n  begin as in            ", path, "\n", note_lines(notes), "\n"));
-  return weights;
+  console.say(text("weights\n  begin as in            ", opened.path, "\n",
+                   adapters.empty() ? "" : text("  adapters as in         ", adapters, "\n"),
+                   note_lines(notes), "\n"));
+  return std::move(opened.source);
 }
 
 }  // namespace ostrakon::train

@@ -80,8 +80,9 @@ class ResumeLoader {
 /// checks whether they are complete, unless in a dry run. The path may be a run's folder or a
 /// folder of checkpoints: then they are its weights.h5, or else the newest checkpoint whose
 /// manifest is not damaged. Null if the key is empty: weights are random. `tokenizer`: the
-/// tokenizer of the training data. Collective; throws CollectiveError where weights can't be read,
-/// or are of another model or tokenizer.
+/// tokenizer of the training data. Adapters of lora.initial are added. Collective; throws
+/// CollectiveError that names the key where weights or adapters can't be read, or are of another
+/// model or tokenizer.
 std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::Settings& settings,
                                                                   const RunOptions& options,
                                                                   const std::string& tokenizer,

@@ -122,15 +122,13 @@ class Run {
   }
 
   std::unique_ptr<checkpoint::ParameterSource> open_weights() {
-    return about_path(settings_, "checkpoint.initial_weights", [this] {
-      auto weights =
-          open_initial_weights(settings_, options_, data_.training->tokenizer(), world(), console_);
-      if (weights) {
-        huggingface_config_ = weights->huggingface_config();
-        keep_tokenizer(tokenizer_of(*weights));
-      }
-      return weights;
-    });
+    auto weights =
+        open_initial_weights(settings_, options_, data_.training->tokenizer(), world(), console_);
+    if (weights) {
+      huggingface_config_ = weights->huggingface_config();
+      keep_tokenizer(tokenizer_of(*weights));
+    }
+    return weights;
   }
 
   /// Returns the tokenizer of weights, for which rank 0 reads a file, if there is one. Collective.

@@ -68,7 +68,14 @@ PeftConfig read_peft_config(const std::string& folder) {
   read.alpha = number_of(config, read.path, "lora_alpha");
   require(std::isfinite(read.alpha) && read.alpha > 0.0, "'", read.path, "': lora_alpha is ",
           read.alpha, "; expected a number above 0");
-  if (config.value("use_rslora", json(false)) == json(true)) read.alpha *= std::sqrt(rank);
+  read.rank_stabilized = config.value("use_rslora", json(false)) == json(true);
+  if (read.rank_stabilized) read.alpha *= std::sqrt(rank);
+  const json targets = config.value("target_modules", json());
+  for (const json& target : targets.is_array() ? targets : json::array()) {
+    require(target.is_string(), "'", read.path, "': target_modules has ", target.dump(),
+            "; expected names of modules");
+    read.targets.push_back(target.get<std::string>());
+  }
   if (config.contains("lora_dropout")) read.dropout = number_of(config, read.path, "lora_dropout");
   return read;
 }

@@ -3,6 +3,7 @@
 
 #include <ostrakon/model/layer_settings.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::checkpoint {
 
@@ -15,6 +16,9 @@ struct PeftConfig {
   std::int64_t rank = 0;
   double alpha = 0.0;    ///< as LoraSettings has it: of rank-stabilized adapters times sqrt(rank)
   double dropout = 0.0;  ///< in PEFT's training
+  bool rank_stabilized = false;  ///< use_rslora
+  /// target_modules: names of modules, or ends of them after a dot. Empty: a pattern, or missing.
+  std::vector<std::string> targets;
 };
 
 /// Reads the file of a folder. Throws Error, naming it and the key, if it is missing or damaged, or

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/checkpoint/adapters/peft_reader.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/checkpoint/adapters/peft_tensors.hpp>
 
 namespace ostrakon::checkpoint {
@@ -18,6 +21,40 @@ std::string shown(const std::set<std::string>& layers) {
   for (const model::AdaptableLayer& one : model::adaptable_layers)
     if (layers.count(one.layer) > 0) targets += (targets.empty() ? "" : ", ") + text(one.target);
   return targets.empty() ? "none" : targets;
+}
+
+/// Whether PEFT has an adapter in the module of tensor `name` if `target` is one of
+/// target_modules.
+bool is_of_target(const std::string& name, const std::string& target) {
+  for (const char* const which : {".lora_A.weight", ".lora_B.weight"}) {
+    const std::string end = "." + target + which;
+    if (name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0)
+      return true;
+  }
+  return false;
+}
+
+/// Throws Error unless the file has tensors of all of target_modules, and of these alone. PEFT
+/// would begin with new adapters of modules without tensors, and leave out the others' tensors.
+void require_targets(const PeftConfig& config, const SafetensorsReader& file) {
+  const auto& tensors = file.tensors();
+  if (config.targets.empty()) return;
+  for (const std::string& target : config.targets)
+    require(std::any_of(tensors.begin(), tensors.end(),
+                        [&](const auto& one) { return is_of_target(one.first, target); }),
+            "'", config.path, "': target_modules has ", target, ", of which ", peft_tensors_name,
+            " has no tensor; expected the modules of its tensors");
+  for (const auto& [name, tensor] : tensors)
+    require(std::any_of(config.targets.begin(), config.targets.end(),
+                        [&, &of = name](const auto& one) { return is_of_target(of, one); }),
+            "'", config.path, "': target_modules has no name of the module of tensor ", name,
+            " in ", peft_tensors_name, "; expected the modules of its tensors");
+}
+
+/// Whether two scales of adapters differ by rounding alone, such as of sqrt(rank).
+bool are_alike(double a, double b) {
+  constexpr double most = 1e-6;
+  return std::abs(a - b) <= most * std::max(std::abs(a), std::abs(b));
 }
 
 }  // namespace
@@ -54,6 +91,7 @@ model::LoraSettings lora_of_peft(const std::string& folder, const Family& family
   require(file.tensors().size() == expected, "'", file.path(), "' has ", file.tensors().size(),
           " tensors, of which ", expected, " are adapters of ", shown(lora.layers),
           "; expected no others");
+  require_targets(config, file);
   return lora;
 }
 
@@ -64,13 +102,17 @@ PeftReader::PeftReader(const std::string& folder, const Family& family,
       config_(read_peft_config(folder)),
       file_(tensors_of(folder)) {
   const model::LoraSettings theirs = lora_of_peft(folder, family, settings), &ours = settings.lora;
-  const auto require_alike = [&](const char* key, const auto& in_it, const auto& in_ours) {
-    require(in_it == in_ours, "'", config_.path, "': lora.", key, " is ", in_it, " there, but ",
-            in_ours, " in the deck; expected the same");
+  const auto require_same = [&](bool is_same, const char* key, const auto& in_it,
+                                const auto& in_ours) {
+    require(is_same, "'", config_.path, "': lora.", key, " is ", in_it, " there, but ", in_ours,
+            " in the deck; expected the same");
   };
-  require_alike("rank", theirs.rank, ours.rank);
-  require_alike("alpha", theirs.alpha, ours.alpha);
-  require_alike("targets", shown(theirs.layers), shown(ours.layers));
+  require_same(theirs.rank == ours.rank, "rank", theirs.rank, ours.rank);
+  require_same(are_alike(theirs.alpha, ours.alpha), "alpha",
+               print("%.10g", theirs.alpha) +
+                   (config_.rank_stabilized ? " (use_rslora: lora_alpha sqrt(r))" : ""),
+               print("%.10g", ours.alpha));
+  require_same(theirs.layers == ours.layers, "targets", shown(theirs.layers), shown(ours.layers));
   for (std::int64_t i = 0; i < settings.layers; ++i)
     for (const AdaptedRows& layer : adapted_rows(settings)) {
       const HuggingFaceTensor module = adapted_module(family, settings, block(i), layer);

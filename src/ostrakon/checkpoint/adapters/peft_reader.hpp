@@ -12,7 +12,7 @@ namespace ostrakon::checkpoint {
 
 /// Finds which layers have adapters in a folder of PEFT, of which rank and alpha. Throws Error
 /// where layers of one block have adapters and those of another not, or what has an adapter is no
-/// layer that may have one.
+/// layer that may have one, or target_modules is a list of other modules than those of the tensors.
 model::LoraSettings lora_of_peft(const std::string& folder, const Family& family,
                                  const model::DecoderSettings& settings);
 
@@ -20,7 +20,7 @@ model::LoraSettings lora_of_peft(const std::string& folder, const Family& family
 class PeftReader {
  public:
   /// `settings`: with the adapters that are expected. Throws Error that names the key or tensor in
-  /// which the folder's are others.
+  /// which the folder's are others. An alpha is the same within 1e-6 of it: the settings' is used.
   PeftReader(const std::string& folder, const Family& family,
              const model::DecoderSettings& settings);
 

@@ -332,8 +332,6 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
             "documents continue: document_positions"},
            {{"data.reference=r"}, "training.objective next_token: reference"},
            {{"lora.alpha=8"}, "rank 0: alpha"},
-           {{"precision.frozen=gather", "precision.gather=bf16"},
-            "lora.rank 0 and optimizer.parameters none: frozen"},
            {{"training.dpo_beta=0.2"}, "objective next_token: dpo_beta"},
            {{"training.validation_batches=2"}, "validate_every 0: validation_batches"}}) {
     std::vector<Override> overrides;
@@ -353,6 +351,11 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
     std::vector<Override> overrides;
     for (const char* one : given) overrides.push_back(parse_override(one));
     EXPECT_LACKS(summary(read(synthetic, overrides)), "without effect");
+  }
+  for (const char* const rules : {"", "*norm*: learning_rate 1"}) {
+    const std::string shown =
+        summary(read(synthetic, {{"optimizer.parameters", rules}, {"precision.frozen", "gather"}}));
+    EXPECT_HAS(shown, "               without effect as no parameter is frozen: frozen\n");
   }
   // This depends on the build, not on another key.
   const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});

@@ -257,7 +257,6 @@ constexpr Condition conditions[] = {
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
     {"precision", "fp8_layers fp8_gradients", "products",
      [](const Settings& settings) { return math::is_8bit(settings.precision.products.dtype); }},
-    {"precision", "frozen", "lora.rank optimizer.parameters", freezes_some},
     {"precision", "loss_scale", "gather reduce",
      [](const Settings& settings) {
        return scales_loss(settings.precision.gather, settings.parallel.reduce);
@@ -309,6 +308,8 @@ std::string why_without_effect(const Settings& settings, const std::string& sect
   if (section == "parallel" && !has_effect(settings, key)) return with("sharding");
   if (section == "precision" && key == "reduce" && ranks.shard_group == 1)
     return "in shard groups of one rank";
+  if (section == "precision" && key == "frozen" && !freezes_some(settings))
+    return "as no parameter is frozen";
   return "";
 }
 

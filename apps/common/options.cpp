@@ -143,20 +143,30 @@ void require_operands(const Program& program, const Command& command, const Give
 
 constexpr std::size_t line_width = 100;
 
-/// `prose` with lines that are not too long, all but the first of them indented.
+/// `prose` with lines that are not too long, all but the first of them indented. The words that a
+/// line has no room for begin the next line of its paragraph.
 std::string wrapped(const std::string& prose, std::size_t indent) {
   std::istringstream lines(prose);
-  std::string all;
-  for (std::string line; std::getline(lines, line);) {
+  std::string all, rest;
+  const auto add = [&](const std::string& line) {
     if (!all.empty()) all += "\n" + std::string(line.empty() ? 0 : indent, ' ');
+    all += line;
+  };
+  for (std::string line; std::getline(lines, line);) {
+    const bool goes_on = !line.empty() && line[0] != ' ';
+    if (!rest.empty() && goes_on) line = rest + " " + line;
+    if (!rest.empty() && !goes_on) add(rest);
+    rest.clear();
     while (indent + line.size() > line_width) {
       const std::size_t end = line.rfind(' ', line_width - indent);
       if (end == std::string::npos || end == 0) break;
-      all += line.substr(0, end) + "\n" + std::string(indent, ' ');
+      add(line.substr(0, end));
       line.erase(0, end + 1);
+      rest = line;
     }
-    all += line;
+    if (rest.empty()) add(line);
   }
+  if (!rest.empty()) add(rest);
   return all;
 }
 

@@ -68,7 +68,10 @@ void open_with(const config::Settings& settings, const std::string& path, ModelF
 FileKind kind_of(const std::string& path) {
   if (!is_there(path)) {
     const std::string broken = broken_link(path);
-    throw Error(broken.empty() ? text("weights file '", path, "' does not exist") : broken);
+    throw Error(broken.empty() ? text("'", path,
+                                      "' does not exist; expected weights.h5, a checkpoint, a "
+                                      "run's folder, or safetensors")
+                               : broken);
   }
   if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
   if (is_folder(path)) {

@@ -7,10 +7,11 @@ Job choice_job(const EvaluateLine& line, const std::string& path, const FindEnco
   const train::QuestionFile file = read_questions(path, line.delimiter, encoder, Greedy::known);
   Job job;
   job.sequences = file.sequences;
-  job.write = [path, json = line.json, file](const auto& scores) {
+  job.write = [path, json = line.json, file](const auto& scores, const auto& cut) {
     Json found;
     found["questions"] = file.questions;
     for (const auto& [what, value] : file.judge(scores)) found[what] = value;
+    add_cut(found, cut);
     write_found(path, found, json);
   };
   return job;

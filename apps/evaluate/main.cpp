@@ -47,6 +47,9 @@ class Evaluation {
 
   void run() {
     config::Settings settings;
+    // The model's own context is shown, also where shorter texts need less of it.
+    const std::int64_t allowed = model_.file.settings.training.sequence_length;
+    const evaluate::Cut shown{allowed, line_.stride.value_or(allowed)};
     world_.run_collectively([&] { settings = settings_of_ranks(); });
     train::Ranks ranks = train::make_ranks(settings, MPI_COMM_WORLD, false);
     train::Trainer trainer = evaluate::make_evaluating_trainer(settings, ranks.mesh);
@@ -59,7 +62,7 @@ class Evaluation {
     for (const apps::Job& job : jobs_) {
       const std::vector<evaluate::Score> scores = score(trainer, job, cut);
       world_.run_collectively([&] {
-        if (is_root()) job.write(scores);
+        if (is_root()) job.write(scores, shown);
       });
     }
   }

@@ -62,7 +62,8 @@ Job request_job(const EvaluateLine& line, std::int64_t vocabulary, const FindEnc
     job.sequences.push_back(sequence_of(record, vocabulary, encoder));
     names.push_back(record.value("id", Json()));
   });
-  job.write = [to = line.answers_file, names](const std::vector<evaluate::Score>& scores) {
+  job.write = [to = line.answers_file, names](const std::vector<evaluate::Score>& scores,
+                                              const evaluate::Cut&) {
     std::string lines;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       Json answer;

@@ -10,8 +10,8 @@
 namespace ostrakon::apps {
 namespace {
 
-/// `bytes_per_token`: of the tokens that were predicted, 0: unknown.
-Json found_of(const evaluate::Score& score, double bytes) {
+/// `bytes`: of the tokens that were predicted, 0: unknown.
+Json found_of(const evaluate::Score& score, double bytes, const evaluate::Cut& cut) {
   const double loss = score.loss();
   Json found;
   found["tokens"] = score.tokens;
@@ -19,10 +19,16 @@ Json found_of(const evaluate::Score& score, double bytes) {
   found["loss"] = loss;
   found["perplexity"] = std::exp(loss);
   if (bytes > 0.0) found["bits_per_byte"] = -score.log_probability / std::log(2.0) / bytes;
+  add_cut(found, cut);
   return found;
 }
 
 }  // namespace
+
+void add_cut(Json& found, const evaluate::Cut& cut) {
+  found["context"] = cut.context;
+  found["stride"] = cut.stride;
+}
 
 Job text_job(const EvaluateLine& line, const std::string& path, const FindEncoder& encoder) {
   const std::string content = read_all(path);
@@ -32,8 +38,9 @@ Job text_job(const EvaluateLine& line, const std::string& path, const FindEncode
   } catch (const Error& error) {
     throw Error(text(path, ": ", error.what()));
   }
-  job.write = [path, json = line.json, bytes = content.size()](const auto& scores) {
-    write_found(path, found_of(scores[0], static_cast<double>(bytes)), json);
+  job.write = [path, json = line.json, bytes = static_cast<double>(content.size())](
+                  const auto& scores, const auto& cut) {
+    write_found(path, found_of(scores[0], bytes, cut), json);
   };
   return job;
 }
@@ -50,9 +57,9 @@ Job token_job(const EvaluateLine& line, const std::string& path, std::int64_t vo
   job.token_file = path;
   // The file tells the bytes of all tokens together, not of those that count.
   const double bytes_per_token = info.has_mask ? 0.0 : info.bytes_per_token().value_or(0.0);
-  job.write = [path, json = line.json, bytes_per_token](const auto& scores) {
-    write_found(path, found_of(scores[0], bytes_per_token * static_cast<double>(scores[0].tokens)),
-                json);
+  job.write = [path, json = line.json, bytes_per_token](const auto& scores, const auto& cut) {
+    const double bytes = bytes_per_token * static_cast<double>(scores[0].tokens);
+    write_found(path, found_of(scores[0], bytes, cut), json);
   };
   return job;
 }

@@ -47,7 +47,8 @@ Question question_of(const Json& record) {
   const auto choices = static_cast<std::int64_t>(question.bytes.size());
   const Json answer = record.value("answer", Json());
   require(answer.is_number_integer() && answer >= 0 && answer < choices,
-          "expected the number of a choice as `answer`, 0 to ", choices - 1);
+          "expected the number of a choice as `answer`, ",
+          choices == 1 ? text("0, as there is one choice") : text("0 to ", choices - 1));
   question.answer = answer;
   return question;
 }

@@ -19,6 +19,21 @@ std::string read_all(const std::string& path) {
   return bytes;
 }
 
+namespace {
+
+Json parse_object(const std::string& line) {
+  Json record;
+  try {
+    record = texts::parse_record(line);
+  } catch (const Error& error) {
+    throw Error(text("is not JSON (", error.what(), "); expected a JSON object"));
+  }
+  require(record.is_object(), "expected a JSON object");
+  return record;
+}
+
+}  // namespace
+
 void for_each_record(const std::string& path, const std::function<void(const Json&)>& take) {
   std::istringstream lines(read_all(path));
   std::int64_t number = 0, records = 0;
@@ -26,9 +41,7 @@ void for_each_record(const std::string& path, const std::function<void(const Jso
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const Json record = texts::parse_record(line);
-      require(record.is_object(), "expected a JSON object");
-      take(record);
+      take(parse_object(line));
       ++records;
     } catch (const Error& error) {
       throw Error(text(path, ", line ", number, ": ", error.what()));

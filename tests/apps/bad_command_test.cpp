@@ -157,7 +157,7 @@ comm --ranks-per-node 0 | --ranks-per-node 0: expected an integer >= 1
 TEST_F(BadInputs, GenerateProgram) {
   expect_refused("ostrakon-generate", {1}, {bad_command("no-weights", {}, {"no MODEL given"})},
                  R"(
-nowhere.h5 | weights file 'nowhere.h5' does not exist
+nowhere.h5 | 'nowhere.h5' does not exist; expected weights.h5, a checkpoint
 truncated-weights.h5 | truncated or damaged
 flipped-weights.h5 | flipped-weights.h5 .. damaged
 good-train.h5 | is no Ostrakon weights file .. 'ostrakon-tokens'

@@ -62,6 +62,8 @@ TEST_F(Evaluate, TextsAreTheSumOfTheirTokens) {
   EXPECT_DOUBLE_EQ(found["loss"], loss);
   EXPECT_DOUBLE_EQ(found["perplexity"], std::exp(loss));
   EXPECT_DOUBLE_EQ(found["bits_per_byte"], loss / std::log(2.0));
+  EXPECT_EQ(found["context"], 24) << "that of the model, also for a shorter text";
+  EXPECT_EQ(found["stride"], 24);
 
   std::vector<Json> requests = {{{"text", text}}, {{"text", ids_of(text)}}};
   for (std::size_t i = 0; i < text.size(); ++i)
@@ -88,8 +90,13 @@ TEST_F(Evaluate, LongTextsArePredictedWhole) {
   };
   const Json whole = json_of({"--text", "text.txt"});
   EXPECT_EQ(whole["tokens"], text.size());
-  EXPECT_LT(json_of({"--text", "text.txt", "--stride", "4"})["loss"], whole["loss"])
-      << "predicted from more";
+  const Json of_more = json_of({"--text", "text.txt", "--stride", "4"});
+  EXPECT_LT(of_more["loss"], whole["loss"]) << "predicted from more";
+  EXPECT_EQ(of_more["context"], 24);
+  EXPECT_EQ(of_more["stride"], 4);
+  const Json of_fewer = json_of({"--text", "text.txt", "--context", "12"});
+  EXPECT_EQ(of_fewer["context"], 12);
+  EXPECT_EQ(of_fewer["stride"], 12);
   // The file has the text, and a token that ends it in place of the one before it.
   const Json file = json_of({"--tokens", "text-train.h5"});
   EXPECT_EQ(file["tokens"], text.size());
@@ -99,7 +106,8 @@ TEST_F(Evaluate, LongTextsArePredictedWhole) {
                   static_cast<double>(text.size()),
               1e-9);
   const std::string shown = must("ostrakon-evaluate", {"llama", "--text", "text.txt"});
-  expect_in(shown, {"text.txt\n", "  perplexity  ", "  bits per byte  "});
+  expect_in(shown, {"text.txt\n", "  perplexity  ", "  bits per byte  ",
+                    "  context                 24\n", "  stride                  24\n"});
 }
 
 TEST_F(Evaluate, WhatIsGeneratedIsGreedy) {
@@ -177,6 +185,8 @@ TEST_F(Evaluate, QuestionsHaveTheLikeliestAnswer) {
   write_lines("questions.jsonl", questions);
   const Json found = lines_of({"llama", "--choices", "questions.jsonl", "--json"}).at(0);
   EXPECT_EQ(found["questions"], 4);
+  EXPECT_EQ(found["context"], 24);
+  EXPECT_EQ(found["stride"], 24);
   EXPECT_DOUBLE_EQ(found["acc"], 0.5);
   const double by_length = best(true) == best(false) ? 0.5 : 0.25;
   EXPECT_DOUBLE_EQ(found["acc_norm"], by_length);
@@ -214,7 +224,7 @@ TEST_F(Evaluate, RunsAnswerQuestions) {
     for (const std::string file : {"a.jsonl", "b.jsonl"}) {
       Json found = lines_of({out, "--choices", "asked/" + file, "--json"}).at(0);
       EXPECT_EQ(found["questions"], file == "a.jsonl" ? 7 : 2);
-      for (const char* key : {"file", "questions", "greedy"}) found.erase(key);
+      for (const char* key : {"file", "questions", "greedy", "context", "stride"}) found.erase(key);
       EXPECT_EQ(rows[2]["evaluation"][file], found) << ranks;
     }
   }
@@ -250,7 +260,8 @@ TEST_F(Evaluate, WhatIsWrongIsRefused) {
   expect_refused({"llama", "--text", "empty.txt"}, "empty.txt: the text has no tokens");
   for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
            {"7", "bad.jsonl, line 1: expected a JSON object"},
-           {"{", "bad.jsonl, line 1: "},
+           {"What is it?",
+            "bad.jsonl, line 1: is not JSON (column 1: invalid literal); expected a JSON object"},
            {R"({"context": "a"})", "expected either `text`, or `context` and `continuation`"},
            {R"({"context": "a", "continuation": [1]})", "both as lists of ids"},
            {R"({"context": [], "continuation": [1]})", "at least one id to predict others from"},
@@ -263,7 +274,25 @@ TEST_F(Evaluate, WhatIsWrongIsRefused) {
   }
   write_bytes(path("bad.jsonl"), R"({"context": "a", "choices": ["b"], "answer": 1})");
   expect_refused({"llama", "--choices", "bad.jsonl"},
-                 "expected the number of a choice as `answer`, 0 to 0");
+                 "expected the number of a choice as `answer`, 0, as there is one choice");
+  write_bytes(path("bad.jsonl"), R"({"context": "a", "choices": ["b", "c"], "answer": 2})");
+  expect_refused({"llama", "--choices", "bad.jsonl"},
+                 "expected the number of a choice as `answer`, 0 to 1");
+}
+
+TEST_F(Evaluate, WhatIsNoModelIsRefused) {
+  expect_refused({"nowhere", "--text", "text.txt"},
+                 "'nowhere' does not exist; expected weights.h5, a checkpoint, a run's folder, or "
+                 "safetensors");
+  fs::create_directories(path("my_texts"));
+  expect_refused({"my_texts", "--text", "text.txt"},
+                 "'my_texts' has neither model.safetensors.index.json nor model.safetensors; "
+                 "expected one of them, or a run's weights.h5 or checkpoints");
+}
+
+TEST_F(Evaluate, LinesOfHelpGoOnWhereOneIsTooLong) {
+  expect_in(must("ostrakon-evaluate", {"--help"}),
+            {" memory and\nruntime, training.micro_batch_size and the grains;"});
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ std::vector<std::string> models_of_run(const std::string& folder,
       tell(entry.problem);
   }
   require(!found.empty(), "'", folder,
-          is_of_checkpoints ? "' has no checkpoint that can be used"
+          is_of_checkpoints ? "' has no checkpoint that can be used; expected one"
                             : "' is the folder of a run that has neither weights.h5 nor a "
-                              "checkpoint that can be used");
+                              "checkpoint that can be used; expected one of these");
   return found;
 }
 

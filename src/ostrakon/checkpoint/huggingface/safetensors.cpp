@@ -104,8 +104,10 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   const std::string weights = (folder / "weights.h5").string();
   require(has_any || !is_there(weights), "folder '", path,
           "' is that of a run; expected its weights, '", weights, "', or one of its checkpoints");
-  require(has_any, "folder '", path,
-          "' has neither model.safetensors.index.json nor model.safetensors");
+  require(
+      has_any, "folder '", path,
+      "' has neither model.safetensors.index.json nor model.safetensors; expected one of them, or "
+      "a run's weights.h5 or checkpoints");
   if (has_index)
     open_index(index);
   else

@@ -185,8 +185,14 @@ TEST(AuditJudge, NamesTheRankOfEachWrongNumber) {
                      Found::gradient, unit, {rank});
           expect_one(with_one_wrong(plan, rank, find(plan, What::read, unit, again)), Found::read,
                      unit, {rank});
-          expect_one(with_one_wrong(plan, rank, find(plan, What::stored_after, unit, false)),
-                     Found::changed, unit, {rank});
+          for (const What what : {What::stored_after, What::stored}) {
+            const std::size_t digest = find(plan, what, unit, false);
+            AuditTable table = right_table(plan, train::audit_round(plan, 1, 0));
+            spoil(table, rank, digest);
+            expect_one(judge(plan, {table}), Found::changed, unit, {rank});
+            if (what == What::stored_after)
+              expect_one(with_one_wrong(plan, rank, digest), Found::digest, unit, {rank});
+          }
         }
   }
 }
@@ -248,7 +254,7 @@ TEST(AuditJudge, IsNotOutvotedByRanksThatHaveReadWrongParameters) {
   const std::size_t read = find(plan, What::read, 1, false);
   std::vector<AuditTable> tables = two_tables(plan);
   for (const int rank : {0, 1, 2}) {
-    spoil(tables[0], rank, read);
+    spoil(tables[0], rank, read, std::uint64_t{1} << static_cast<unsigned>(rank));
     for (const int unit : {0, 1, 2})
       spoil(tables[0], rank, find(plan, What::gradient, unit, false));
   }
@@ -259,10 +265,78 @@ TEST(AuditJudge, IsNotOutvotedByRanksThatHaveReadWrongParameters) {
     EXPECT_EQ(found[static_cast<std::size_t>(rank)].ranks, std::vector<int>{rank});
   }
   EXPECT_FALSE(damages_state(found));
-  spoil(tables[0], 3, read);
-  found = judge(plan, tables);
-  expect_one(found, Found::sent, 1, {0, 1, 2, 3});
-  EXPECT_FALSE(damages_state(found));
+}
+
+/// Ranks that have read the same wrong parameters were sent them: the sender reads what it has.
+TEST(AuditJudge, NamesWhoHasSentWhatSeveralRanksHaveReadAlike) {
+  const plan::StepPlan plan = audit_plan({4});
+  std::vector<AuditTable> tables = two_tables(plan);
+  const auto expect_sent = [&](int reader, const std::vector<int>& senders) {
+    spoil(tables[0], reader, find(plan, What::read, 1, false));
+    const std::vector<AuditFinding> found = judge(plan, tables);
+    expect_one(found, Found::sent, 1, senders);
+    EXPECT_FALSE(damages_state(found));
+    return describe(plan, found, {{0, "a"}, {1, "b"}, {2, "c"}, {3, "d"}});
+  };
+  spoil(tables[0], 0, find(plan, What::read, 1, false));
+  expect_sent(1, {2, 3});
+  EXPECT_EQ(expect_sent(2, {3}),
+            "rank 3 (d), or a link from it, has sent other parameters of block than it has");
+  expect_sent(3, {0, 1, 2, 3});
+}
+
+/// The plan has digests of a repeated backward last, from the loss to the begin.
+TEST(AuditJudge, NamesTheUnitNearestToTheLossThatWasReadWrongly) {
+  const plan::StepPlan plan = audit_plan({4});
+  for (const bool again : {false, true})
+    for (const int table : {0, 1}) {
+      std::vector<AuditTable> tables = two_tables(plan);
+      spoil(tables[0], 2, find(plan, What::read, 0, again));
+      spoil(tables[static_cast<std::size_t>(table)], 2, find(plan, What::read, 2, again));
+      expect_one(judge(plan, tables), Found::read, 2, {2});
+    }
+  AuditTable all = right_table(plan, train::audit_round(plan, 1, 0));
+  for (std::size_t d = 0; d < plan.digests.size(); ++d)
+    if (plan.digests[d].what == What::read) spoil(all, 2, d);
+  expect_one(judge(plan, {all}), Found::read, 2, {2});
+}
+
+/// What ranks store has to be the same in both runs of a step, or equal to other replicas at last.
+TEST(AuditJudge, TellsChangedParametersFromAWrongDigest) {
+  const plan::StepPlan alone = audit_plan({2}), replicated = audit_plan({4, 1, 1, 2});
+  const auto with_wrong = [](const plan::StepPlan& plan, const std::vector<int>& places) {
+    std::vector<AuditTable> tables = two_tables(plan);
+    for (const int place : places) {  // in the order in which they are computed
+      AuditTable& table = tables[place < 2 ? 0 : 1];
+      table.digests[1][find(plan, place % 2 == 0 ? What::stored : What::stored_after, 1, false)] +=
+          17;
+    }
+    // What is damaged when the second run begins is read as it is.
+    if (places.size() > 1)
+      for (const std::size_t rank : {0, 1})
+        for (std::size_t d = 0; d < plan.digests.size(); ++d)
+          if (plan.digests[d].what == What::read && plan.digests[d].unit == 1)
+            tables[1].digests[rank][d] += 17;
+    return judge(plan, tables);
+  };
+  for (const plan::StepPlan& plan : {alone, replicated}) {
+    for (const auto& lasting : {std::vector<int>{1, 2, 3}, {2, 3}, {3}}) {
+      const std::vector<AuditFinding> found = with_wrong(plan, lasting);
+      expect_one(found, Found::changed, 1, {1});
+      EXPECT_TRUE(damages_state(found));
+    }
+    for (const int once : {1, 2}) {
+      const std::vector<AuditFinding> found = with_wrong(plan, {once});
+      expect_one(found, Found::digest, 1, {1});
+      EXPECT_FALSE(damages_state(found));
+    }
+  }
+  // A change after the first digest looks like a first digest that is wrong, but for replicas.
+  expect_one(with_wrong(alone, {0}), Found::changed, 1, {1});
+  const std::vector<AuditFinding> found = with_wrong(replicated, {0});
+  expect_one(found, Found::digest, 1, {1});
+  EXPECT_EQ(describe(replicated, found, {{0, "a"}, {1, "b"}, {2, "c"}, {3, "d"}}),
+            "rank 1 (b) has computed a wrong digest of parameters of block in its memory");
 }
 
 /// A shard that was damaged between two steps: all ranks of its group read it as it is, and compute
@@ -307,6 +381,22 @@ TEST(AuditJudge, TakesATableThatRanksDoNotAgreeOnForAFinding) {
   expect_one(found, Found::exchange, -1, {});
   EXPECT_FALSE(damages_state(found));
   EXPECT_EQ(describe(plan, found, {}), "ranks have received different tables of digests");
+}
+
+TEST(AuditJudge, DescribesAtMostFourFindings) {
+  const plan::StepPlan plan = audit_plan({7});
+  std::vector<train::RankPlace> places;
+  std::vector<AuditFinding> findings;
+  for (int rank = 0; rank < 7; ++rank) {
+    places.push_back({rank, "n"});
+    findings.push_back({Found::read, 1, {rank}});
+  }
+  const std::string all = describe(plan, findings, places);
+  EXPECT_NE(all.find("; rank 3 (n) has read other"), std::string::npos) << all;
+  EXPECT_EQ(all.find("rank 4"), std::string::npos) << all;
+  EXPECT_EQ(all.substr(all.size() - 12), "; and 3 more") << all;
+  findings.resize(4);
+  EXPECT_EQ(describe(plan, findings, places).find("more"), std::string::npos);
 }
 
 TEST(AuditJudge, NamesAtMostEightHosts) {

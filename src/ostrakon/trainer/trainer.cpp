@@ -268,17 +268,16 @@ void Trainer::note_audit() {
   if (context_.audit_tables.size() > 1) context_.result.audit_finding = describe_findings();
 }
 
-/// Throws CollectiveError where a step whose audit has found something can't be repeated: since its
-/// state is damaged, or since it was repeated already.
+/// Throws CollectiveError where a step whose audit has found something was repeated already.
 void Trainer::require_repeatable(std::int64_t step, int attempt) {
+  if (attempt + 1 < most_attempts) return;
   const bool is_damaged = damages_state(judge(programs_.audit->plan, context_.audit_tables));
-  if (!is_damaged && attempt + 1 < most_attempts) return;
   context_.is_intact = false;
-  throw CollectiveError(
-      text("step ", step, ": an audit has found wrong numbers",
-           attempt > 0 ? ", also when the step was repeated: " : ": ", describe_findings(),
-           is_damaged ? ". Parameters are damaged; " : ". No parameter has changed in this step; ",
-           advice_after(audited_step_)));
+  throw CollectiveError(text(
+      "step ", step,
+      ": an audit has found wrong numbers, also when the step was repeated: ", describe_findings(),
+      is_damaged ? ". Parameters are damaged; " : ". No parameter has changed in this step; ",
+      advice_after(audited_step_)));
 }
 
 /// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the

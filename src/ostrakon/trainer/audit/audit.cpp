@@ -82,8 +82,10 @@ std::string describe(const StepPlan& plan, const AuditFinding& finding,
                   " are not those of other replicas");
     case What::read:
       return text(who, " has read other parameters of ", unit, " than its owners have");
+    case What::digest:
+      return text(who, " has computed a wrong digest of parameters of ", unit, " in its memory");
     case What::sent:
-      return text(who, " has sent other parameters of ", unit, " than it has");
+      return text(who, ", or a link from it, has sent other parameters of ", unit, " than it has");
     case What::gradient:
     case What::exchange:
       break;
@@ -95,9 +97,11 @@ std::string describe(const StepPlan& plan, const AuditFinding& finding,
 
 std::string describe(const StepPlan& plan, const std::vector<AuditFinding>& findings,
                      const std::vector<RankPlace>& places) {
+  constexpr std::size_t most = 4;
   std::string all;
-  for (const AuditFinding& finding : findings)
-    all += (all.empty() ? "" : "; ") + describe(plan, finding, places);
+  for (std::size_t f = 0; f < std::min(findings.size(), most); ++f)
+    all += (f == 0 ? "" : "; ") + describe(plan, findings[f], places);
+  if (findings.size() > most) all += text("; and ", findings.size() - most, " more");
   return all;
 }
 

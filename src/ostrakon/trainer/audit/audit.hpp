@@ -51,8 +51,9 @@ struct AuditFinding {
   enum class What {
     changed,   ///< parameters that a rank stores have changed during the step
     replica,   ///< parameters that a rank stores are not those of other replicas
+    digest,    ///< another digest of parameters that a rank stores, which are as they were
     read,      ///< other parameters were read than are stored
-    sent,      ///< all ranks that gather a unit together have read other parameters than they store
+    sent,      ///< several ranks that gather a unit together have read the same wrong parameters
     gradient,  ///< another gradient of a leaf than other ranks compute
     exchange   ///< ranks have received different tables of digests
   };
@@ -62,14 +63,15 @@ struct AuditFinding {
   std::vector<int> ranks;
 };
 
-/// Judges one or several runs of the same step: who differs from the others. With one run two
-/// groups that differ in a leaf are both named, with another one the majority decides. Ranks that
-/// have computed with wrong parameters have no say about gradients. Empty if all agree. `plan`: of
-/// the audited step.
+/// Judges one or several runs of the same step, in their order: who differs from the others.
+/// Between runs nothing is updated, so ranks store the same throughout. With one run two groups
+/// that differ in a leaf are both named, with another one the majority decides. Ranks that have
+/// computed with wrong parameters have no say about gradients. Empty if all agree. `plan`: of the
+/// audited step.
 std::vector<AuditFinding> judge(const plan::StepPlan& plan, const std::vector<AuditTable>& tables);
 
 /// Whether a finding says that what ranks store from step to step is wrong, so that a repeated step
-/// would compute with it.
+/// computes with it. After one run a wrong digest looks alike.
 bool damages_state(const std::vector<AuditFinding>& findings);
 
 /// Where a rank of a plan runs.
@@ -79,7 +81,8 @@ struct RankPlace {
 };
 
 /// Returns "rank 2 (n03) has computed a wrong gradient of block.1; ...", where several ranks may be
-/// wrong "one of ranks 4-5 (n03) has ...". `places`: of the ranks of the plan.
+/// wrong "one of ranks 4-5 (n03) has ..."; after the first four findings only how many more there
+/// are. `places`: of the ranks of the plan.
 std::string describe(const plan::StepPlan& plan, const std::vector<AuditFinding>& findings,
                      const std::vector<RankPlace>& places);
 

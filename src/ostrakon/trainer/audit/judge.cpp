@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <ostrakon/base/hash.hpp>
 #include <ostrakon/trainer/audit/audit.hpp>
 #include <set>
+#include <tuple>
 
 namespace ostrakon::train {
 namespace {
@@ -85,7 +87,7 @@ Outvoted outvoted(const Votes& votes) {
   return {{wrong.begin(), wrong.end()}, is_known};
 }
 
-/// Judges one run of a step, and then gradients of several.
+/// Judges what ranks store and gradients by all runs of a step, the rest run by run.
 class Judge {
  public:
   explicit Judge(const StepPlan& plan)
@@ -96,7 +98,8 @@ class Judge {
   void hear(const AuditTable& table) {
     if (table.digests.empty()) return add({Found::exchange, -1, {}});
     computes_wrongly_.assign(members_.size(), false);
-    each(What::stored, [&](std::size_t d) { judge_stored(table, d); });
+    heard_.push_back(&table);
+    each(What::stored, [&](std::size_t d) { note_readers_of_wrong(table, d); });
     each(What::read, [&](std::size_t d) { judge_read(table, d); });
     each(What::gradient, [&](std::size_t d) {
       if (!plan_.digests[d].again) count_gradients(table, d);
@@ -105,12 +108,15 @@ class Judge {
 
   /// What all tables together show.
   std::vector<AuditFinding> findings() {
-    std::vector<std::pair<int, std::size_t>> gradients;
-    each(What::gradient, [&](std::size_t d) { gradients.emplace_back(-plan_.digests[d].unit, d); });
-    std::sort(gradients.begin(), gradients.end());  // those nearest to the loss first
-    for (const auto& [unit, d] : gradients)
+    if (!heard_.empty()) each(What::stored, [&](std::size_t d) { judge_stored(d); });
+    each(What::gradient, [&](std::size_t d) {
       for (const auto& [leaf, votes] : votes_[d])
         if (!agree(votes)) judge_gradient(plan_.digests[d].unit, votes);
+    });
+    // What is stored comes first, and of each kind what is nearest to the loss.
+    std::sort(findings_.begin(), findings_.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.what, b.unit, a.ranks) < std::tie(b.what, a.unit, b.ranks);
+    });
     return findings_;
   }
 
@@ -125,12 +131,15 @@ class Judge {
     return table.digests.at(static_cast<std::size_t>(rank)).at(digest);
   }
 
-  /// Adds a finding, unless the same was found in a unit nearer to the loss.
+  /// Adds a finding. If the same was found in other units, only the unit nearest to the loss stays.
   void add(AuditFinding found) {
-    if (std::none_of(findings_.begin(), findings_.end(), [&](const AuditFinding& before) {
-          return before.what == found.what && before.ranks == found.ranks;
-        }))
+    const auto before = std::find_if(findings_.begin(), findings_.end(), [&](const auto& one) {
+      return one.what == found.what && one.ranks == found.ranks;
+    });
+    if (before == findings_.end())
       findings_.push_back(std::move(found));
+    else
+      before->unit = std::max(before->unit, found.unit);
   }
 
   /// The ranks that gather a unit from each other, by gathering_of.
@@ -148,27 +157,58 @@ class Judge {
       computes_wrongly_[static_cast<std::size_t>(group_of(plan_, rank))] = true;
   }
 
-  /// Compares what a rank stores with what it stored before, and with what other replicas do.
-  void judge_stored(const AuditTable& table, std::size_t digest) {
-    const int unit = plan_.digests[digest].unit;
+  /// The ranks that store the same parameters of a unit, by what they are a part of.
+  std::map<int, Ranks> replicas(int unit) const {
     const plan::Layouts& layouts = plan_.units[static_cast<std::size_t>(unit)].layouts;
+    return grouped(plan_, [&](int rank) { return part_of(plan_, layouts.compute.divided, rank); });
+  }
+
+  /// Compares what ranks store after the last run with what they stored before the first one, and
+  /// with what other replicas do. Where that is the same, nothing is damaged, and digests that
+  /// differed in between were computed wrongly.
+  void judge_stored(std::size_t digest) {
+    const int unit = plan_.digests[digest].unit;
     const std::size_t after = find(plan_, What::stored_after, unit);
-    std::set<int> wrong;
-    for (int rank = 0; rank < plan_.grid.ranks(); ++rank)
-      if (digest_of(table, rank, digest) != digest_of(table, rank, after)) {
-        wrong.insert(rank);
-        add({Found::changed, unit, {rank}});
+    const auto first = [&](int rank) { return digest_of(*heard_.front(), rank, digest); };
+    const auto last = [&](int rank) { return digest_of(*heard_.back(), rank, after); };
+    for (const auto& [part, ranks] : replicas(unit)) {
+      Votes all, lasting;
+      for (const int rank : ranks) all.emplace_back(rank, last(rank));
+      const bool are_equal = ranks.size() > 1 && agree(all);
+      for (const int rank : ranks) {
+        if (!are_equal && first(rank) != last(rank)) {
+          add({Found::changed, unit, {rank}});
+          continue;
+        }
+        lasting.emplace_back(rank, last(rank));
+        const bool has_other = std::any_of(heard_.begin(), heard_.end(), [&](const auto* table) {
+          return digest_of(*table, rank, digest) != last(rank) ||
+                 digest_of(*table, rank, after) != last(rank);
+        });
+        if (has_other) add({Found::digest, unit, {rank}});
       }
-    for (const auto& [part, ranks] :
-         grouped(plan_, [&](int rank) { return part_of(plan_, layouts.compute.divided, rank); })) {
-      Votes votes;
-      for (const int rank : ranks) votes.emplace_back(rank, digest_of(table, rank, digest));
-      if (agree(votes)) continue;
-      const Outvoted damaged = outvoted(votes);
-      wrong.insert(damaged.voters.begin(), damaged.voters.end());
+      if (lasting.empty() || agree(lasting)) continue;
+      const Outvoted damaged = outvoted(lasting);
       if (!damaged.is_known) add({Found::replica, unit, damaged.voters});
       for (const int rank : damaged.voters)
         if (damaged.is_known) add({Found::replica, unit, {rank}});
+    }
+  }
+
+  /// Notes who has read parameters in a run that were damaged where they are stored.
+  void note_readers_of_wrong(const AuditTable& table, std::size_t digest) {
+    const int unit = plan_.digests[digest].unit;
+    const std::size_t after = find(plan_, What::stored_after, unit);
+    std::set<int> wrong;
+    for (const auto& [part, ranks] : replicas(unit)) {
+      Votes votes;
+      for (const int rank : ranks) {
+        votes.emplace_back(rank, digest_of(table, rank, digest));
+        if (votes.back().second != digest_of(table, rank, after)) wrong.insert(rank);
+      }
+      if (agree(votes)) continue;
+      const Outvoted damaged = outvoted(votes);
+      wrong.insert(damaged.voters.begin(), damaged.voters.end());
     }
     if (wrong.empty()) return;
     for (const auto& [gathering, ranks] : gatherings(unit))
@@ -190,23 +230,30 @@ class Judge {
         is_same_after =
             is_same_after && digest_of(table, rank, stored) == digest_of(table, rank, after);
       }
-      Votes read;
-      Ranks wrong;
+      // Where what is stored has changed, judge_stored finds that.
+      if (!is_same_after) continue;
+      std::map<std::uint64_t, Ranks> wrong;  // by what they have read
       for (const int rank : ranks) {
         const std::uint64_t value = digest_of(table, rank, digest);
-        if (value == 0) continue;
-        read.emplace_back(rank, value);
-        if (value != expected) wrong.push_back(rank);
+        if (value != 0 && value != expected) wrong[value].push_back(rank);
       }
-      // Where what is stored has changed, that was found already.
-      if (wrong.empty() || !is_same_after) continue;
-      note_wrong_parameters(wrong);
-      if (wrong.size() > 1 && wrong.size() == read.size() && agree(read)) {
-        add({Found::sent, unit, ranks});
-        continue;
+      for (const auto& [value, readers] : wrong) {
+        note_wrong_parameters(readers);
+        if (readers.size() > 1)
+          add({Found::sent, unit, senders(ranks, readers)});
+        else
+          add({Found::read, unit, readers});
       }
-      for (const int rank : wrong) add({Found::read, unit, {rank}});
     }
+  }
+
+  /// Who may have sent what several ranks have read alike: one that has not read it, as a sender
+  /// reads its own part where it is stored; any of them, if all have.
+  static Ranks senders(const Ranks& ranks, const Ranks& readers) {
+    Ranks others;
+    std::set_difference(ranks.begin(), ranks.end(), readers.begin(), readers.end(),
+                        std::back_inserter(others));
+    return others.empty() ? ranks : others;
   }
 
   /// The digest of all ranks of a group together.
@@ -247,6 +294,7 @@ class Judge {
   std::map<int, std::map<int, Ranks>> gatherings_;  // by unit
   std::vector<bool> computes_wrongly_;              // by group, in the run that is judged
   std::vector<std::map<int, Votes>> votes_;         // by digest, and group whose leaf it is
+  std::vector<const AuditTable*> heard_;            // those that are known
   std::vector<AuditFinding> findings_;
 };
 

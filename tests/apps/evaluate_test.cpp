@@ -62,8 +62,12 @@ TEST_F(Evaluate, TextsAreTheSumOfTheirTokens) {
   EXPECT_DOUBLE_EQ(found["loss"], loss);
   EXPECT_DOUBLE_EQ(found["perplexity"], std::exp(loss));
   EXPECT_DOUBLE_EQ(found["bits_per_byte"], loss / std::log(2.0));
-  EXPECT_EQ(found["context"], 24) << "that of the model, also for a shorter text";
+  EXPECT_EQ(found["context"], 24);
   EXPECT_EQ(found["stride"], 24);
+  const Json of_long =
+      lines_of({"llama", "--text", "short.txt", "--context", "128", "--json"}).at(0);
+  EXPECT_EQ(of_long["context"], 128) << "also where the ranks compute with a shorter one";
+  EXPECT_EQ(of_long["stride"], 128);
 
   std::vector<Json> requests = {{{"text", text}}, {{"text", ids_of(text)}}};
   for (std::size_t i = 0; i < text.size(); ++i)

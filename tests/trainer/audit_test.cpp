@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/trainer/handlers/audit_handlers.hpp>
 #include <ostrakon/trainer/trainer_checks.hpp>
@@ -418,6 +419,11 @@ TEST(Audits, RefuseWhatTheyCannotCompute) {
     EXPECT_HAS(error_of<CollectiveError>([&] { train::require_same_kernels(3, own, world); }),
                "runtime.audit = 3: expected 0, or ranks that compute with the same kernels, as an "
                "audit compares bits: the kernel is old on rank 1");
+    // Not only kernels are compared: see kernel_facts.
+    const int threads = math::kernel_threads();
+    if (world.rank() == 1) math::set_gemm_threads(threads + 1);
+    EXPECT_HAS(refusal(audited(true)), "the number of threads in matrix products is ");
+    math::set_gemm_threads(threads);
   }
   if (world_ranks() % 2 != 0) return;
   settings = audited(true, 4);

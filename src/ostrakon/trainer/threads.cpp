@@ -119,19 +119,25 @@ std::string compiled_instructions() {
 
 }  // namespace
 
-Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
-  Facts facts = math::gemm_facts(settings.precision.gather);
-  if (math::is_8bit(settings.precision.products.dtype))
-    facts.push_back({text("kernel of ", math::name(settings.precision.products.dtype), " products"),
-                     math::fp8_kernel(settings.precision.gather)});
+Facts kernel_facts(const KernelUse& use, int matrix_threads) {
+  Facts facts = math::gemm_facts(use.dtype);
+  if (math::is_8bit(use.products))
+    facts.push_back(
+        {text("kernel of ", math::name(use.products), " products"), math::fp8_kernel(use.dtype)});
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});
-  facts.push_back({"subnormal numbers", name_in(subnormals_names, settings.runtime.subnormals)});
+  facts.push_back({"subnormal numbers", name_in(subnormals_names, use.subnormals)});
   facts.push_back({"build", build()});
   facts.push_back({"instruction set compiled for", compiled_instructions()});
-  for (const Fact& digest : math::gemm_digests(settings.precision.gather)) facts.push_back(digest);
+  for (const Fact& digest : math::gemm_digests(use.dtype)) facts.push_back(digest);
   return facts;
+}
+
+Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
+  const KernelUse use = {settings.precision.gather, settings.precision.products.dtype,
+                         settings.runtime.subnormals};
+  return kernel_facts(use, matrix_threads);
 }
 
 }  // namespace ostrakon::train

@@ -59,10 +59,19 @@ runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& f
 /// CollectiveError.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
 
+/// What a run computes with, as far as bits of kernels depend on it.
+struct KernelUse {
+  DType dtype = DType::fp32;  ///< of parameters as gathered
+  math::ProductDType products = math::ProductDType::as_stored;
+  Subnormals subnormals = Subnormals::keep;
+};
+
 /// Returns the facts that determine the bits of kernels on this rank: the build, Kokkos, the
-/// library of matrix products and its threads, and the digest of some products in the dtypes that
-/// the settings use. If all of them are equal, a leaf gives the same bits on each rank. Takes
+/// library of matrix products and its threads, and the digest of some products in the dtypes in
+/// use. If all of them are equal, a leaf gives the same bits on each rank. Takes
 /// milliseconds, and host or device memory for that time.
+Facts kernel_facts(const KernelUse& use, int matrix_threads);
+/// Returns those of a run with these settings.
 Facts kernel_facts(const config::Settings& settings, int matrix_threads);
 
 }  // namespace ostrakon::train

@@ -4,10 +4,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
-#include <ostrakon/math/products/gemm_facts.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/trainer/model_description.hpp>
+#include <ostrakon/trainer/threads.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -107,10 +108,9 @@ StepSettings checked(const TrainerSettings& settings, const model::Model& model,
     require_possible(settings, model);
   });
   if (settings.audit_every > 0) {
-    Facts kernels = math::gemm_facts(model.dtype());
-    const Facts digests = math::gemm_digests(model.dtype());
-    kernels.insert(kernels.end(), digests.begin(), digests.end());
-    require_same_kernels(settings.audit_every, kernels, world);
+    // A model does not say whether it multiplies in 8 bits, so that kernel is compared in any case.
+    const KernelUse use = {model.dtype(), math::ProductDType::fp8, settings.subnormals};
+    require_same_kernels(settings.audit_every, kernel_facts(use, math::kernel_threads()), world);
   }
   return StepSettings(settings, model);
 }

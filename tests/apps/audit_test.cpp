@@ -61,6 +61,22 @@ TEST_F(AuditedRun, KeepsACheckpointBeforeTheLastAuditedStep) {
   EXPECT_EQ(checkpoints(), (std::set<std::string>{"latest", "step-00000007", "step-00000009"}));
 }
 
+TEST_F(AuditedRun, RefusesFaultsThatNeverStrike) {
+  const auto refusal = [&](const std::string& audit, const std::string& fault) {
+    const Outcome outcome =
+        train(2, {"training.steps=6", "runtime.audit=" + audit, "runtime.inject=rank 1, " + fault});
+    EXPECT_EQ(outcome.status, 1) << fault;
+    return outcome.err;
+  };
+  const std::string why =
+      "runtime.inject: step 4 is audited (runtime.audit = 2), where only flips strike; expected a "
+      "step that is not, or runtime.audit = 0";
+  EXPECT_TRUE(says(refusal("2", "step 4, load: exit"), why));
+  EXPECT_TRUE(says(refusal("1", "step 4: slow_data 0.1"), "step 4 is audited (runtime.audit = 1)"));
+  EXPECT_TRUE(says(refusal("2", "step 3, backward(block.0, again): flip gradient"),
+                   "rank 1 has no action \"backward(block.0, again)\" in step 3"));
+}
+
 TEST_F(AuditedRun, OfOneRankFindsOnlyWhatDoesNotRecur) {
   const Outcome outcome = train(1, {"training.steps=1", "runtime.audit=1"}, {"--dry-run"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

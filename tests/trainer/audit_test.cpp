@@ -362,6 +362,25 @@ TEST(Audits, NameTheRankWhoseParametersHaveChanged) {
   EXPECT_HAS(message, "rank " + std::to_string(rank) + " (");
 }
 
+/// Updates that are undone leave what was stored before, bit for bit: it counts as unchanged.
+TEST(Audits, RepeatAStepWhoseUpdatesWereUndone) {
+  if (world_ranks() == 1) GTEST_SKIP() << "takes two groups";
+  config::Settings settings = audited(false, 2);
+  settings.parallel.updates = plan::Updates::speculative;
+  settings.training.steps = 2;
+  const std::vector<std::uint64_t> expected = digests_of(settings);
+  SmallRun run(settings);
+  const watch::Fault fault =
+      watch::parse_fault("rank 1, step 2, backward(block.0, again): flip gradient 5");
+  if (run.mesh.world().rank() == fault.rank) run.trainer.flip(fault);
+  run.step(1);
+  const std::string finding = run.step(2).audit_finding;
+  EXPECT_HAS(finding, "rank 1 (");
+  EXPECT_HAS(finding, "has computed a wrong gradient of block.0");
+  EXPECT_LACKS(finding, ";");
+  EXPECT_EQ(run.trainer.state_digest(), expected.back());
+}
+
 /// What is stored may be damaged between two steps, too: of three replicas the two that are equal
 /// are right.
 TEST(Audits, NameTheReplicaThatDiffers) {
@@ -445,6 +464,24 @@ TEST(Audits, RefuseFlipsOfWhatIsNotThere) {
   EXPECT_HAS(refusal("backward(embedding): flip product"),
              "runtime.inject: \"backward(embedding)\" of rank 0 has no product to flip a bit of");
   EXPECT_EQ(refusal("backward(block.0, again): flip gradient"), "no error");
+}
+
+TEST(Audits, RefuseFlipsOfActionsThatTheStepDoesNotRun) {
+  config::Settings settings = audited(true);
+  settings.runtime.audit = 2;
+  settings.training.steps = 3;
+  SmallRun run(settings);
+  const auto refusal = [&](int step, const char* action) {
+    const std::string fault = text("rank 0, step ", step, ", ", action);
+    return error_of([&] { run.trainer.flip(watch::parse_fault(fault)); });
+  };
+  EXPECT_EQ(refusal(2, "backward(block.0, again): flip gradient"), "no error");
+  EXPECT_HAS(refusal(1, "backward(block.0, again): flip gradient"),
+             "runtime.inject: rank 0 has no action \"backward(block.0, again)\" in step 1: ");
+  // With `always` it strikes in step 2, and after step 2 none is audited.
+  EXPECT_EQ(refusal(1, "backward(block.0, again): flip gradient 3 always"), "no error");
+  EXPECT_HAS(refusal(3, "backward(block.0, again): flip gradient 3 always"),
+             "has no action \"backward(block.0, again)\" in step 3 or later: ");
 }
 
 }  // namespace

@@ -46,8 +46,14 @@ void Watching::arm(const config::Settings& settings, mesh::Mesh& mesh, const Tra
     require(fault.kind != watch::FaultKind::swap ||
                 trainer.streams() == runtime::Streams::in_plan_order,
             "runtime.inject: swap takes runtime.streams: inline, where actions have one order");
+    const std::int64_t audit = settings.runtime.audit;
+    const bool is_flip = fault.kind == watch::FaultKind::flip;
+    require(is_flip || fault.is_at_checkpoint() || !trainer.is_audited(fault.step) ||
+                (fault.lasts() && audit > 1),
+            "runtime.inject: step ", fault.step, " is audited (runtime.audit = ", audit,
+            "), where only flips strike; expected a step that is not, or runtime.audit = 0");
     // A flip needs arrays: Trainer::flip.
-    if (fault.rank == mesh.world().rank() && fault.kind != watch::FaultKind::flip)
+    if (fault.rank == mesh.world().rank() && !is_flip)
       progress_->arm(fault, trainer.program(plan::Purpose::train).plan);
   });
 }

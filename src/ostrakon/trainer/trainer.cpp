@@ -214,6 +214,10 @@ void Trainer::run(const runtime::Program& program) {
   if (run_observer_) run_observer_(program);
 }
 
+bool Trainer::is_audited(std::int64_t step) const {
+  return settings_.audit_every > 0 && step % settings_.audit_every == 0;
+}
+
 StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   require_state("Trainer::step");
   require(step == steps_done_ + 1, "Trainer::step was called with step ", step, "; expected step ",
@@ -221,21 +225,21 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   const math::SubnormalsScope scope(settings_.subnormals);
   const bool was_intact = context_.is_intact;
   const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
-  const bool is_audited = settings_.audit_every > 0 && step % settings_.audit_every == 0;
+  const bool audits = is_audited(step);
   if (watch::Progress* const progress = watch::progress()) progress->set_step(step);
   context_.audit_tables.clear();
   for (int attempt = 0;; ++attempt) {
     begin_step(samples, step);
-    if (is_audited)
+    if (audits)
       context_.audit = audit_round(programs_.audit->plan, step / settings_.audit_every, attempt);
-    run(is_audited ? *programs_.audit : programs_.train);
+    run(audits ? *programs_.audit : programs_.train);
     // All updates that don't stand have been undone.
     if (is_optimistic) context_.is_intact = was_intact;
     if (context_.failure) std::rethrow_exception(context_.failure);
     if (!context_.audit_differs) break;
     require_repeatable(step, attempt);
   }
-  if (is_audited) note_audit();
+  if (audits) note_audit();
   if (context_.verdict.needs_diagnosis) diagnose();
   context_.is_intact = was_intact;
   context_.result.update_repeated =
@@ -244,7 +248,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   context_.result.skipped = context_.verdict.skipped;
   context_.result.overflowed = context_.verdict.overflowed;
   steps_done_ = step;
-  if (is_audited) audited_step_ = step;
+  if (audits) audited_step_ = step;
   return context_.result;
 }
 
@@ -389,20 +393,14 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
 
 void Trainer::flip(const watch::Fault& fault) {
   require_allocated("Trainer::flip");
-  bool is_there = false, has_array = false;
-  for (const runtime::Program* program : programs_.all()) {
-    if (!plan::trains(program->plan.purpose)) continue;
-    for (const plan::Action& action : program->plan.actions) {
-      if (!fault.names(program->plan.describe(action))) continue;
-      is_there = true;
-      has_array = has_array || BitFlip::has_target(fault, program->plan, action, context_.rank);
-    }
-  }
-  require(is_there, "runtime.inject: rank ", fault.rank, " has no action \"", fault.action,
-          "\": ostrakon-plan shows those of the plan");
-  require(has_array, "runtime.inject: \"", fault.action, "\" of rank ", fault.rank, " has no ",
-          name_in(watch::flip_target_names, fault.target),
-          " to flip a bit of; expected an action that has");
+  std::vector<const plan::StepPlan*> plans;  // of the steps in which it may strike
+  bool trains = false, audits = false;
+  for (std::int64_t step = fault.step;
+       step <= (fault.recurs ? settings_.steps : fault.step) && !(trains && audits); ++step)
+    (is_audited(step) ? audits : trains) = true;
+  if (trains) plans.push_back(&programs_.train.plan);
+  if (audits) plans.push_back(&programs_.audit->plan);
+  BitFlip::require_target(fault, plans, context_.rank);
   flip_ = std::make_unique<BitFlip>(fault, context_);
   executor_->let_intrude([this](const runtime::ActionBuffers& buffers, bool begins) {
     flip_->strike(buffers, begins);

@@ -221,9 +221,11 @@ class Trainer {
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
   void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }
   /// Flips a bit in an array of this rank, as the fault says: see BitFlip. After allocate(). Throws
-  /// Error where no action of a step on this rank has the fault's name, or none of these has such
-  /// an array. Not collective.
+  /// Error where no action of the fault's step (with `recurs`, or of a later one) on this rank has
+  /// the fault's name, or none of these has such an array. Not collective.
   void flip(const watch::Fault& fault);
+  /// Whether a step is audited. Not collective.
+  bool is_audited(std::int64_t step) const;
   /// Which bit flip() has flipped; empty if none yet. Not collective.
   std::string flipped() const { return flip_ == nullptr ? "" : flip_->flipped(); }
   /// Makes all gathers (or all reductions) slower, like a slower network; see comm::Communicator.

@@ -76,6 +76,15 @@ bool is_read_later(const plan::StepPlan& plan, const plan::Action& action, int b
   return false;
 }
 
+/// Whether an action of the plan, on a rank, has bytes that the fault may flip a bit of, and that
+/// it or a later action reads.
+bool has_target(const watch::Fault& fault, const plan::StepPlan& plan, const plan::Action& action,
+                int rank) {
+  const Bytes bytes = target_of(fault, plan, action, rank);
+  return !bytes.empty() && (fault.target == watch::FlipTarget::parameter ||
+                            is_read_later(plan, action, bytes.buffer));
+}
+
 void flip(const ActionBuffers& buffers, int buffer, std::int64_t byte, unsigned bit) {
   const auto one = buffers.view<unsigned char, OnDevice>(buffer).range(byte, byte + 1);
   const auto mask = static_cast<unsigned char>(1U << bit);
@@ -95,11 +104,21 @@ void flip(const ActionBuffers& buffers, int buffer, std::int64_t byte, unsigned 
 BitFlip::BitFlip(watch::Fault fault, const StepContext& context)
     : fault_(std::move(fault)), context_(context) {}
 
-bool BitFlip::has_target(const watch::Fault& fault, const plan::StepPlan& plan,
-                         const plan::Action& action, int rank) {
-  const Bytes bytes = target_of(fault, plan, action, rank);
-  return !bytes.empty() && (fault.target == watch::FlipTarget::parameter ||
-                            is_read_later(plan, action, bytes.buffer));
+void BitFlip::require_target(const watch::Fault& fault,
+                             const std::vector<const plan::StepPlan*>& plans, int rank) {
+  bool is_there = false, has_array = false;
+  for (const plan::StepPlan* plan : plans)
+    for (const plan::Action& action : plan->actions) {
+      if (!fault.names(plan->describe(action))) continue;
+      is_there = true;
+      has_array = has_array || has_target(fault, *plan, action, rank);
+    }
+  require(is_there, "runtime.inject: rank ", fault.rank, " has no action \"", fault.action,
+          "\" in step ", fault.step, fault.recurs ? " or later" : "",
+          ": ostrakon-plan shows those of a plan");
+  require(has_array, "runtime.inject: \"", fault.action, "\" of rank ", fault.rank, " has no ",
+          name_in(watch::flip_target_names, fault.target),
+          " to flip a bit of; expected an action that has");
 }
 
 bool BitFlip::is_due(const plan::Action& action) const {

@@ -5,6 +5,7 @@
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/watch/fault.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -15,10 +16,10 @@ class BitFlip {
   /// `fault`: a flip. `context` must outlive it.
   BitFlip(watch::Fault fault, const StepContext& context);
 
-  /// Whether an action of the plan, on a rank, has bytes that the fault may flip a bit of, and that
-  /// it or a later action reads.
-  static bool has_target(const watch::Fault& fault, const plan::StepPlan& plan,
-                         const plan::Action& action, int rank);
+  /// Throws Error unless an action of one of these plans, on a rank, has the fault's name, and one
+  /// of these has bytes that the fault may flip a bit of, and that it or a later action reads.
+  static void require_target(const watch::Fault& fault,
+                             const std::vector<const plan::StepPlan*>& plans, int rank);
 
   /// Called before and after each action, by runtime::Executor::let_intrude.
   void strike(const runtime::ActionBuffers& buffers, bool begins);

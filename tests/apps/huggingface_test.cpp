@@ -452,6 +452,20 @@ TEST_F(HuggingFace, AdaptersOfAFolderAreSaidOrRefusedByTheirKey) {
   ASSERT_EQ(more.status, 0) << more.err;
   expect_in(more.out, {"weights\n  begin as in            " + path("llama") +
                        "\n  adapters as in         " + path("adapters") + "\n"});
+  // A resumed run has the checkpoint's adapters, which compute what they did.
+  const auto resume = [](const std::string& alpha) {
+    return start(
+        "ostrakon-train",
+        {"llama.yaml", "--resume", "auto", "--set", "training.steps=5", "--set", "lora.rank=2",
+         "--set", "lora.alpha=" + alpha, "--set", "checkpoint.initial_weights=llama", "--set",
+         "lora.initial=adapters", "--set", "output.directory=adapted-run"});
+  };
+  const Outcome changed = resume("160");
+  EXPECT_EQ(changed.status, 1);
+  expect_in(changed.err, {"lora.alpha is 16 in it, but 160 in the deck"});
+  const Outcome resumed = resume("16");
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  expect_in(resumed.out, {"resumes from"});
 
   const Outcome nowhere = train("llama", "nowhere");
   EXPECT_EQ(nowhere.status, 1);

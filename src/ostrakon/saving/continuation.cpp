@@ -138,7 +138,10 @@ void require_model(const config::Settings& settings, const checkpoint::Manifest&
     notes.push_back("its deck is of another version: only shapes of the model were compared");
     return;
   }
-  config::require_same_model(settings, manifest.deck, path);
+  // The checkpoint has the adapters: those of lora.initial are only read before step 1.
+  config::Settings resumed = settings;
+  resumed.lora_initial.clear();
+  config::require_same_model(resumed, manifest.deck, path);
 }
 
 }  // namespace

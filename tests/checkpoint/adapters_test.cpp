@@ -72,11 +72,39 @@ TEST(Peft, RefusesWhatIsNotComputed) {
            {R"({"modules_to_save": ["lm_head"]})", "modules_to_save is ["},
            {R"({"layers_to_transform": [0]})", "layers_to_transform is [0]"},
            {R"({"fan_in_fan_out": true})", "fan_in_fan_out is true"},
+           {R"({"init_lora_weights": "pissa"})",
+            R"(init_lora_weights is "pissa", with which PEFT may change the weights of the base)"},
+           {R"({"init_lora_weights": "pissa_niter_16"})", "init_lora_weights is "},
+           {R"({"init_lora_weights": "olora"})", "init_lora_weights is "},
+           {R"({"init_lora_weights": "corda"})", "init_lora_weights is "},
+           {R"({"init_lora_weights": "loftq"})", "init_lora_weights is "},
+           {R"({"init_lora_weights": 1})", "init_lora_weights is 1"},
+           {R"({"use_rslora": "true"})", R"(use_rslora is "true"; expected true or false)"},
+           {R"({"kasa_config": {"beta": 1}})", R"(kasa_config is {"beta":1}, which is not)"},
+           {R"({"of_a_later_version": 5})", "of_a_later_version is 5, which is not computed"},
            {R"({"r": 0})", "r is 0; expected an integer from 1"},
            {R"({"r": "8"})", R"(r is "8"; expected a number)"},
            {R"({"lora_alpha": -1})", "lora_alpha is -1; expected a number above 0"}})
     EXPECT_NE(refusal(json::parse(changed)).find(path + "': " + said), std::string::npos)
         << refusal(json::parse(changed));
+  for (const json& plainly :
+       std::vector<json>{nullptr, true, false, "gaussian", "eva", "orthogonal"})
+    EXPECT_EQ(refusal({{"init_lora_weights", plainly}}), "no error") << plainly;
+  // PEFT 0.21 writes these keys of every LoraConfig.
+  EXPECT_EQ(refusal(json::parse(R"({
+    "task_type": "CAUSAL_LM", "peft_type": "LORA", "auto_mapping": {"parent_library": "m"},
+    "peft_version": "0.21.2", "base_model_name_or_path": "base", "revision": "main",
+    "inference_mode": true, "r": 8, "target_modules": ["q_proj"], "exclude_modules": null,
+    "lora_alpha": 8, "lora_dropout": 0.0, "fan_in_fan_out": false, "bias": "none",
+    "use_rslora": false, "modules_to_save": null, "init_lora_weights": true,
+    "layers_to_transform": null, "layers_pattern": null, "rank_pattern": {}, "alpha_pattern": {},
+    "megatron_config": null, "megatron_core": "megatron.core", "trainable_token_indices": null,
+    "loftq_config": {}, "eva_config": null, "corda_config": null, "lora_ga_config": null,
+    "use_dora": false, "velora_config": null, "alora_invocation_tokens": null,
+    "use_qalora": false, "qalora_group_size": 16, "monteclora_config": null,
+    "layer_replication": null, "lora_bias": false, "target_parameters": null, "use_bdlora": null,
+    "arrow_config": null, "kasa_config": null, "ensure_weight_tying": false})")),
+            "no error");
   // The scale of rank-stabilized adapters is alpha / sqrt(rank).
   refusal({{"use_rslora", true}, {"r", 4}});
   EXPECT_EQ(read_peft_config(folder).alpha / 4.0, 16.0 / 2.0);

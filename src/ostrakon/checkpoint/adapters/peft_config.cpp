@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/checkpoint/adapters/peft_config.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
@@ -12,27 +13,48 @@ namespace {
 
 using nlohmann::json;
 
-/// Keys of adapters that compute something else, unless their values are null, false, empty, or
-/// this one.
-constexpr std::pair<const char*, const char*> plain_values[] = {{"bias", "none"},
-                                                                {"lora_bias", ""},
-                                                                {"use_dora", ""},
-                                                                {"rank_pattern", ""},
-                                                                {"alpha_pattern", ""},
-                                                                {"modules_to_save", ""},
-                                                                {"layers_to_transform", ""},
-                                                                {"layers_pattern", ""},
-                                                                {"layer_replication", ""},
-                                                                {"target_parameters", ""},
-                                                                {"exclude_modules", ""},
-                                                                {"trainable_token_indices", ""},
-                                                                {"use_qalora", ""},
-                                                                {"fan_in_fan_out", ""},
-                                                                {"alora_invocation_tokens", ""}};
+/// Keys that are read, or say nothing of what adapters compute. Every other key has to be null,
+/// false or empty: those of later versions of PEFT, too.
+constexpr const char* known_keys[] = {
+    "peft_type", "r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora",
+    "init_lora_weights",
+    // These are about the file, the base model's name, or training in PEFT.
+    "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type",
+    "inference_mode", "eva_config", "loftq_config", "megatron_config", "megatron_core",
+    "qalora_group_size", "runtime_config"};
 
-bool is_plain(const json& value, const std::string& plain) {
-  return value.is_null() || value == json(false) || value == json(plain) ||
+/// Values of init_lora_weights besides true and false. With others, such as "pissa", PEFT subtracts
+/// the first adapters from the base model's weights, to which the adapters can't be added then.
+constexpr const char* plain_starts[] = {"gaussian", "eva", "orthogonal"};
+
+bool is_empty(const json& value) {
+  return value.is_null() || value == json(false) ||
          ((value.is_structured() || value.is_string()) && value.empty());
+}
+
+template <std::size_t count>
+bool is_among(const json& value, const char* const (&names)[count]) {
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](const char* name) { return value == json(name); });
+}
+
+/// Throws Error unless the adapters are those that a Decoder computes.
+void require_plain(const json& config, const std::string& path) {
+  for (const auto& [key, value] : config.items()) {
+    const bool is_plain =
+        is_among(key, known_keys) || is_empty(value) || (key == "bias" && value == json("none"));
+    require(is_plain, "'", path, "': ", key, " is ", value.dump(),
+            ", which is not computed; expected adapters of A and B alone, of one rank");
+  }
+  const json start = config.value("init_lora_weights", json());
+  require(start.is_null() || start.is_boolean() || is_among(start, plain_starts), "'", path,
+          "': init_lora_weights is ", start.dump(),
+          ", with which PEFT may change the weights of the base model; expected true, false, "
+          "\"gaussian\", \"eva\" or \"orthogonal\" (save_pretrained makes such adapters plain ones "
+          "if path_initial_model_for_weight_conversion is given)");
+  const json stabilized = config.value("use_rslora", json());
+  require(stabilized.is_null() || stabilized.is_boolean(), "'", path, "': use_rslora is ",
+          stabilized.dump(), "; expected true or false");
 }
 
 /// A number of a key that must be there.
@@ -55,12 +77,7 @@ PeftConfig read_peft_config(const std::string& folder) {
   const auto type = config.find("peft_type");
   require(type != config.end() && *type == json("LORA"), "'", read.path, "': peft_type is ",
           type == config.end() ? "missing" : type->dump(), "; expected \"LORA\"");
-  for (const auto& [key, plain] : plain_values) {
-    const auto found = config.find(key);
-    require(found == config.end() || is_plain(*found, plain), "'", read.path, "': ", key, " is ",
-            found == config.end() ? "" : found->dump(),
-            ", which is not computed; expected adapters of A and B alone, of one rank");
-  }
+  require_plain(config, read.path);
   const double rank = number_of(config, read.path, "r");
   require(rank >= 1.0 && rank <= 65536.0 && rank == std::floor(rank), "'", read.path, "': r is ",
           rank, "; expected an integer from 1 to 65536");

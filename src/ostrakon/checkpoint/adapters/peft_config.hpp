@@ -22,8 +22,9 @@ struct PeftConfig {
 };
 
 /// Reads the file of a folder. Throws Error, naming it and the key, if it is missing or damaged, or
-/// the adapters are none that a Decoder computes: not of LoRA, or with biases, DoRA, ranks of
-/// single layers, or further trained parameters.
+/// the adapters are none that a Decoder computes with the weights of the base model: not of LoRA,
+/// or with biases, DoRA, ranks of single layers, further trained parameters, an initialization that
+/// changes the base model (PiSSA), or a key that is unknown and not null, false or empty.
 PeftConfig read_peft_config(const std::string& folder);
 
 /// Returns the text of such a file. `targets`: last parts of the names of adapted modules,

@@ -189,22 +189,22 @@ int import_weights(const Import& line, const Given& given) {
   require(line.deck || described, "import needs --deck DECK: no config.json next to '", in,
           "' describes the model");
   config::Settings settings = settings_of_safetensors(in, line.deck, std::nullopt);
-  model::LoraSettings lora;
   if (line.adapters) {
     require(described, "--adapters reads them for a model in a folder of Hugging Face, and '", in,
             "' is none; expected one with config.json");
     const checkpoint::HuggingFaceConfig config =
         checkpoint::load_huggingface_config(checkpoint::huggingface_config_next_to(in));
-    lora = checkpoint::lora_of_peft(*line.adapters, *config.family, settings.model);
+    // Those that a deck describes are compared with the folder's as they are added.
+    if (!settings.model.lora.exist())
+      settings.model.lora =
+          checkpoint::lora_of_peft(*line.adapters, *config.family, settings.model);
+    settings.lora_initial = *line.adapters;
   }
   std::unique_ptr<checkpoint::ParameterSource> source = checkpoint::open_parameters(
       in, settings.model, settings.training.sequence_length,
       [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); });
-  if (line.adapters) {
-    settings.model.lora = lora;
-    source = checkpoint::add_adapters(std::move(source), *line.adapters, settings.model,
-                                      settings.training.sequence_length);
-  }
+  add_initial_adapters(source, settings, in);
+  settings.lora_initial.clear();  // OUT has the adapters
   const std::string said = source->tokenizer();
   const std::string theirs = said.empty() ? unknown_tokenizer : said;
   const std::string tokenizer = line.tokenizer.value_or(theirs);

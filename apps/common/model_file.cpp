@@ -8,6 +8,7 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/adapters/adapted_rows.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/huggingface/other_weights.hpp>
@@ -130,9 +131,24 @@ ModelFile open_safetensors(const std::string& path, const std::optional<std::str
   const checkpoint::SafetensorsReader readable(path);
   ModelFile file;
   open_with(settings_of_safetensors(path, deck, context), path, file);
+  add_initial_adapters(file.parameters, file.settings, path);
   const std::string tokenizer = file.parameters->tokenizer();
   file.tokenizer = tokenizer.empty() ? unknown_tokenizer : tokenizer;
   return file;
+}
+
+void add_initial_adapters(std::unique_ptr<checkpoint::ParameterSource>& weights,
+                          const config::Settings& settings, const std::string& path) {
+  const model::LoraSettings& lora = settings.model.lora;
+  if (!lora.exist()) return;
+  const std::string first = checkpoint::adapted_rows(settings.model).front().lora_a();
+  if (weights->contains("block.0", first)) return;
+  require(!settings.lora_initial.empty(), "'", path, "' has no adapters, but lora.rank is ",
+          lora.rank,
+          " in the deck; expected lora.initial, PEFT's folder with them, or lora.rank 0 "
+          "(only training begins with new ones)");
+  weights = checkpoint::add_adapters(std::move(weights), settings.lora_initial, settings.model,
+                                     settings.training.sequence_length);
 }
 
 config::Settings settings_of_safetensors(const std::string& path,

@@ -45,10 +45,16 @@ ModelFile open_with_deck(const std::string& path,
 
 /// Opens safetensors with Hugging Face's names. `deck`: a file whose section model, and
 /// sequence_length, describe them; without it the config.json next to them does. If there are both,
-/// they must agree. `context`: context length, if config.json describes them and positions are
-/// rotary; none: the number of positions.
+/// they must agree. A deck with adapters names them in lora.initial. `context`: context length, if
+/// config.json describes them and positions are rotary; none: the number of positions.
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context);
+
+/// Adds the adapters of lora.initial to weights without any. Throws Error where the settings have
+/// adapters, and neither the weights in `path` nor lora.initial do: only training begins with new
+/// ones.
+void add_initial_adapters(std::unique_ptr<checkpoint::ParameterSource>& weights,
+                          const config::Settings& settings, const std::string& path);
 
 /// Returns only the settings: see open_safetensors.
 config::Settings settings_of_safetensors(const std::string& path,

@@ -467,6 +467,48 @@ TEST_F(HuggingFace, AdaptersOfAFolderAreSaidOrRefusedByTheirKey) {
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   expect_in(resumed.out, {"resumes from"});
 
+  // Programs that compute with a deck and a folder read them, too.
+  const auto deck = [](const std::string& name, const std::string& lora) {
+    const std::string text = read_bytes(path("llama-model.yaml"));
+    write_bytes(path(name),
+                text + "  checkpoint: {initial_weights: llama}\n  lora: {" + lora + "}\n");
+  };
+  const auto evaluate = [](const Texts& model) {
+    Texts arguments = model;
+    arguments.insert(arguments.end(), {"--requests", "ids.jsonl"});
+    return start("ostrakon-evaluate", arguments);
+  };
+  const auto import_as = [](const std::string& with, const Texts& options) {
+    Texts arguments = {"import", "llama", "both.h5", "--overwrite", "--deck", with};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return start("ostrakon-checkpoint", arguments);
+  };
+  write_bytes(path("ids.jsonl"), R"({"context": [5, 9, 3], "continuation": [60, 7, 2, 11, 30]})");
+  deck("with.yaml", "rank: 2, initial: adapters");
+  deck("new.yaml", "rank: 2");
+  deck("other.yaml", "rank: 2, alpha: 160");
+  ASSERT_EQ(import_as("new.yaml", {"--adapters", "adapters"}).status, 0);
+  const Outcome of_file = evaluate({"both.h5"}),
+                of_deck = evaluate({"llama", "--deck", "with.yaml"});
+  ASSERT_EQ(of_file.status, 0) << of_file.err;
+  ASSERT_EQ(of_deck.status, 0) << of_deck.err;
+  const auto results = [](const Outcome& of) {
+    return of.out.substr(of.out.find("log_probability"));
+  };
+  EXPECT_EQ(results(of_deck), results(of_file));
+  EXPECT_NE(results(of_deck), results(evaluate({"llama"})));
+  ASSERT_EQ(import_as("with.yaml", {}).status, 0);
+  EXPECT_EQ(results(evaluate({"both.h5"})), results(of_file));
+  const std::string none = "llama' has no adapters, but lora.rank is 2 in the deck";
+  for (const Outcome& refused :
+       {evaluate({"llama", "--deck", "new.yaml"}), import_as("new.yaml", {})}) {
+    EXPECT_EQ(refused.status, 1);
+    expect_in(refused.err, {none});
+  }
+  const Outcome differs = import_as("other.yaml", {"--adapters", "adapters"});
+  EXPECT_EQ(differs.status, 1);
+  expect_in(differs.err, {"lora.alpha is 16 there, but 160 in the deck"});
+
   const Outcome nowhere = train("llama", "nowhere");
   EXPECT_EQ(nowhere.status, 1);
   expect_in(nowhere.err, {"--set lora.initial=\"nowhere\"", "nowhere' has no adapter_config.json"});

@@ -395,7 +395,8 @@ int build(const Build& line, const Given& given) {
             << " in " << rounded(clock.seconds()) << " s; wrote\n";
   print_written(training_path, files->training);
   if (files->validation) print_written(validation_path, *files->validation);
-  if (files->validation) warn_of_short(validation_path, files->validation->token_count());
+  if (files->validation && !line.pairs)
+    warn_of_short(validation_path, files->validation->token_count());
   std::cout << "\nnext, look at the text, then train on it:\n"
             << "  ostrakon-data show "
             << (tokenizer->name() == data::ByteTokenizer::name
@@ -404,6 +405,7 @@ int build(const Build& line, const Given& given) {
             << printable(training_path) << "\n"
             << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << printable(training_path);
   if (files->validation) std::cout << " --set data.validation_path=" << printable(validation_path);
+  if (line.pairs) std::cout << " --set training.objective=dpo";
   std::cout << "\n";
   return 0;
 }
@@ -430,8 +432,8 @@ Command build_command() {
         "assistant wrote counts in the loss"},
        {"--pairs", "", flag(line->pairs),
         "JSON lines of pairs of answers, for training.objective = dpo: prompt, chosen and "
-        "rejected, "
-        "three texts or lists of messages; or chosen and rejected, lists that begin alike"},
+        "rejected, three texts or lists of messages; or chosen and rejected, lists that begin "
+        "alike"},
        {"--longest", "N", with("--pairs", integer(line->longest_pair, 2)),
         "pairs with more tokens, both answers and twice the prompt, are bad records: see "
         "--skip-bad"},

@@ -288,7 +288,11 @@ TEST_F(DataProgram, PairsOfAnswersAreTwoDocumentsEach) {
               shown[d] + "\n");
   EXPECT_EQ(must({"show", "x-train.h5", "--document", "1", "--counts"}), "0 0 0 0 1 1 1\n");
   // Both answers of a pair are held out, or neither.
-  must({"build", "--output", "y", "--validation-fraction", "0.5", "--pairs", "pairs.jsonl"});
+  const Outcome split =
+      data({"build", "--output", "y", "--validation-fraction", "0.5", "--pairs", "pairs.jsonl"});
+  ASSERT_EQ(split.status, 0) << split.err;
+  EXPECT_EQ(split.err, "") << "a warning of too few tokens would be wrong: a pair is a sample";
+  EXPECT_HAS(split.out, " --set training.objective=dpo\n");
   for (const char* const file : {"y-train.h5", "y-validation.h5"})
     EXPECT_HAS(must({"info", file}), "documents     2, 1 pairs of answers\n");
   must({"build", "--output", "z", "--validation-fraction", "0", "--pairs", "--longest", "9",

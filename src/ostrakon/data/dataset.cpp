@@ -83,6 +83,9 @@ std::unique_ptr<Dataset> open_tokens(const std::string& path, const Wanted& want
     if (wanted.verify) file.verify();
     return open_pairs(std::move(file), wanted.split, wanted.sequence_length, wanted.seed);
   }
+  require(!info.pairs, "token file '", path, "' has pairs of answers, and training.objective is ",
+          name(wanted.objective), ", which would train on rejected answers, too; expected ",
+          "training.objective = ", name(Objective::dpo), ", or a file without pairs");
   if (wanted.documents == Documents::separate) {
     if (wanted.verify) file.verify();
     return open_packed(std::move(file), wanted.split, wanted.sequence_length, wanted.seed);

@@ -114,14 +114,35 @@ TEST_F(DpoProgram, RefusesReferencesOfOtherPairsOrWeights) {
       train(2, "third", {"training.steps=1", "data.reference=kept", "training.seed=5"});
   EXPECT_EQ(other_weights.status, 1);
   expect_in(other_weights.err,
-            {"data.reference", "kept-train.h5' is of other weights than the run ",
-             "expected the file of these, or another data.reference"});
+            {"data.reference", "kept-train.h5' is of another reference than this run's: the ",
+             "hash of weights was ", "expected the file of this one, or another data.reference"});
   must("ostrakon-data",
        {"build", "--output", "other", "--validation-fraction", "0", "--pairs", "pairs.jsonl"});
   const Outcome other_pairs =
       train(1, "fourth", {"training.steps=1", "data.reference=kept", "data.path=other-train.h5"});
   EXPECT_EQ(other_pairs.status, 1);
   expect_in(other_pairs.err, {"kept-train.h5' is of other pairs: the checksum was "});
+}
+
+TEST_F(DpoProgram, RefusesAFolderOfReferencesThatIsNotThereBeforeItComputes) {
+  const Outcome outcome = train(2, "nowhere", {"training.steps=1", "data.reference=none/kept"});
+  EXPECT_EQ(outcome.status, 1);
+  expect_in(outcome.err, {"data.reference", "kept-train.h5' can't be written: there is no folder"});
+  EXPECT_EQ(outcome.out.find("computing the reference"), std::string::npos);
+}
+
+TEST_F(DpoProgram, RefusesPairsWithAnotherObjective) {
+  must("ostrakon-data", {"build", "--output", "prompts", "--field", "prompt",
+                         "--validation-fraction", "0", "pairs.jsonl"});
+  const auto refuses = [](const std::string& data, const std::string& file) {
+    const Outcome outcome = train(2, "bad", {"training.objective=next_token", "data.path=" + data});
+    EXPECT_EQ(outcome.status, 1);
+    expect_in(outcome.err, {file + "' has pairs of answers, and training.objective is next_token",
+                            "expected training.objective = dpo, or a file without pairs"});
+  };
+  refuses("pairs-train.h5", "pairs-train.h5");
+  refuses("prompts-train.h5; pairs-train.h5", "pairs-train.h5");
+  refuses("prompts-train.h5", "pairs-validation.h5");
 }
 
 TEST_F(DpoProgram, RefusesDataThatAreNoPairsOrTooLong) {

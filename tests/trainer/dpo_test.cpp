@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/data/pair_dataset.hpp>
+#include <ostrakon/data/reference_file.hpp>
 #include <ostrakon/math/cross_entropy/pair_losses.hpp>
 #include <ostrakon/run/references.hpp>
 #include <random>
@@ -88,17 +89,21 @@ config::Settings of_pairs(config::Settings settings) {
 
 /// A run with references, and what it does in its steps and a validation.
 struct DpoRun {
-  explicit DpoRun(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD)
-      : run(settings, comm), console(said, {run.mesh.world().rank() == 0, false, 1, 1}) {
+  explicit DpoRun(const config::Settings& its_settings, MPI_Comm comm = MPI_COMM_WORLD)
+      : settings(its_settings),
+        run(settings, comm),
+        console(said, {run.mesh.world().rank() == 0, false, 1, 1}) {
     data.training = std::move(run.training);
     data.validation = {std::move(run.validation), settings.training,
                        run.trainer.model().loss_terms()};
   }
   void make_references() {
-    train::make_references(PairFiles::prefix(), data, run.trainer, run.mesh.world(), console);
+    train::make_references(PairFiles::prefix(), settings, data, run.trainer, run.mesh.world(),
+                           console);
   }
   train::StepResult step(std::int64_t number) { return run.trainer.step(*data.training, number); }
 
+  config::Settings settings;
   SmallRun run;
   std::ostringstream said;
   train::Console console;
@@ -223,14 +228,32 @@ TEST(Dpo, ReadsReferencesOfTheSamePairsAndWeightsAlone) {
     }
     return std::string();
   };
+  config::Settings rounded = settings;
+  rounded.precision.gather = DType::bf16;
+  EXPECT_HAS(error_of_run(rounded),
+             "is of another reference than this run's: the precision.gather was fp32, and is bf16");
   settings.training.seed = 77;
   EXPECT_HAS(error_of_run(settings),
-             "is of other weights than the run begins with: the hash of weights was");
+             "is of another reference than this run's: the hash of weights was");
   // A run that resumes has weights of its own.
   DpoRun resumed(settings);
   train::read_references(PairFiles::prefix(), resumed.data, resumed.run.mesh.world());
   EXPECT_EQ(resumed.data.training->identity().back().name,
             "checksum of the reference's log-probabilities");
+  // Files of two references are refused then, too.
+  if (PairFiles::rank() == 0) {
+    const std::string kept = train::reference_path(PairFiles::prefix(), data::Split::validation);
+    const data::PairDataset& pairs = *resumed.data.validation.data().pairs();
+    data::References other = data::read_references(kept, pairs.identity_of_file());
+    other.model.back().value = "of other weights";
+    data::write_references(kept, pairs.identity_of_file(), other);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  DpoRun mixed(settings);
+  EXPECT_HAS(testing::error_of([&] {
+               train::read_references(PairFiles::prefix(), mixed.data, mixed.run.mesh.world());
+             }),
+             "reference-validation.h5' is of another reference than this run's: ");
   remove_references();
   DpoRun without(settings);
   EXPECT_THROW(train::read_references(PairFiles::prefix(), without.data, without.run.mesh.world()),

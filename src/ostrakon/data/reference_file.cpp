@@ -2,6 +2,7 @@
 #include <ostrakon/data/reference_file.hpp>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
 
@@ -11,7 +12,7 @@ namespace {
 constexpr const char* reference_kind = "file of the reference's log-probabilities";
 constexpr const char* reference_format = "ostrakon-reference";
 constexpr std::int64_t reference_version = 1;
-constexpr const char* weights_hash = "hash of weights";
+constexpr const char* reference_facts = "reference";
 constexpr const char* reference_array = "/log_probabilities";
 constexpr const char* reference_checksum = "log_probabilities_checksum";
 
@@ -21,52 +22,68 @@ std::string checksum_of_references(const std::vector<float>& values) {
   return checksum.hex();
 }
 
-void require_same_origin(const std::string& path, const hdf5::Object& root, const Fact& expected,
-                         const char* whose) {
+void require_same_pairs(const std::string& path, const hdf5::Object& root, const Fact& expected) {
   const std::string found =
       root.has_attribute(expected.name) ? root.text_attribute(expected.name) : "nothing";
-  require(found == expected.value, reference_kind, " '", path, "' is of other ", whose, ": the ",
+  require(found == expected.value, reference_kind, " '", path, "' is of other pairs: the ",
           expected.name, " was ", found, ", and is ", expected.value,
           "; expected the file of these, or another data.reference, or none there: then it is ",
           "computed");
 }
 
+std::string write_facts(const Facts& facts) {
+  auto object = nlohmann::ordered_json::object();
+  for (const Fact& fact : facts) object[fact.name] = fact.value;
+  return object.dump();
+}
+
+Facts read_facts(const std::string& path, const hdf5::Object& root) {
+  const auto object =
+      nlohmann::ordered_json::parse(root.text_attribute(reference_facts), nullptr, false);
+  Facts facts;
+  for (const auto& [name, value] : object.items()) {
+    require(object.is_object() && value.is_string(), reference_kind, " '", path,
+            "': its attribute '", reference_facts, "' is damaged; expected a JSON object of texts");
+    facts.push_back({name, value.get<std::string>()});
+  }
+  return facts;
+}
+
 }  // namespace
 
-void write_references(const std::string& path, const ReferenceOrigin& origin,
-                      const std::vector<float>& log_probabilities) {
+void write_references(const std::string& path, const Facts& pairs, const References& references) {
+  const std::vector<float>& values = references.log_probabilities;
   hdf5::File file = hdf5::File::create(path, reference_kind);
   file.write_format(reference_format, reference_version);
   hdf5::Object root = file.root();
-  for (const Fact& fact : origin.data) root.write_attribute(fact.name, fact.value);
-  root.write_attribute(weights_hash, origin.weights);
-  root.write_attribute(reference_checksum, checksum_of_references(log_probabilities));
-  const auto pairs = static_cast<std::int64_t>(log_probabilities.size() / 2);
-  file.create_array(reference_array, hdf5::Type::float32, {pairs, 2})
-      .write(hdf5::Type::float32, log_probabilities.data());
+  for (const Fact& fact : pairs) root.write_attribute(fact.name, fact.value);
+  root.write_attribute(reference_facts, write_facts(references.model));
+  root.write_attribute(reference_checksum, checksum_of_references(values));
+  file.create_array(reference_array, hdf5::Type::float32,
+                    {static_cast<std::int64_t>(values.size() / 2), 2})
+      .write(hdf5::Type::float32, values.data());
   file.commit();
 }
 
-std::vector<float> read_references(const std::string& path, const ReferenceOrigin& origin) {
+References read_references(const std::string& path, const Facts& pairs) {
   const hdf5::File file = hdf5::File::open(path, reference_kind);
   file.check_format(reference_format, reference_version);
   const hdf5::Object root = file.root();
-  for (const Fact& fact : origin.data) require_same_origin(path, root, fact, "pairs");
-  if (!origin.weights.empty())
-    require_same_origin(path, root, {weights_hash, origin.weights},
-                        "weights than the run begins with");
+  for (const Fact& fact : pairs) require_same_pairs(path, root, fact);
+  References references = {read_facts(path, root), {}};
   const hdf5::Dataset array = file.dataset(reference_array);
   const std::vector<std::int64_t>& shape = array.shape();
   require(shape.size() == 2 && shape[1] == 2 && array.type() == hdf5::Type::float32, reference_kind,
           " '", path, "': ", reference_array, " is ", hdf5::name(array.type()), " ",
           hdf5::shape_text(shape), "; expected float32 (pairs, 2)");
-  std::vector<float> values(static_cast<std::size_t>(2 * shape[0]));
+  std::vector<float>& values = references.log_probabilities;
+  values.resize(static_cast<std::size_t>(2 * shape[0]));
   array.read(hdf5::Type::float32, values.data());
   const std::string found = checksum_of_references(values),
                     expected = root.text_attribute(reference_checksum);
   require(found == expected, reference_kind, " '", path,
           "' is damaged: the checksum of its numbers is ", found, ", expected ", expected);
-  return values;
+  return references;
 }
 
 }  // namespace ostrakon::data

@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/config/keys.hpp>
 #include <ostrakon/data/pair_dataset.hpp>
 #include <ostrakon/data/reference_file.hpp>
 #include <ostrakon/math/cross_entropy/pair_losses.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <utility>
 #include <vector>
 
@@ -25,13 +28,52 @@ void for_each_split(const std::string& prefix, RunData& data, const Body& body) 
     body(*pairs, reference_path(prefix, data::Split::validation));
 }
 
-/// `weights`: hash of those that the reference must have; empty: any.
-void read_split(data::PairDataset& pairs, const std::string& path, const std::string& weights,
+/// Returns the settings that decide the bits of log-probabilities, besides weights: those of the
+/// model, and of how it computes.
+Facts settings_of_reference(const config::Settings& settings) {
+  Facts facts = {{"processor", name_in(math::kernel_form_names, settings.processor.kernels)}};
+  const auto add = [&](const config::Section& section, const config::Key& key) {
+    if (key.change_paths) return;  // the weights that are read count, not where they are
+    const config::Value value = key.get(settings);
+    facts.push_back({section.name + "." + key.name,
+                     value.kind == config::Value::Kind::text ? value.text : value.shown()});
+  };
+  for (const char* const name : {"model", "lora"}) {
+    const config::Section& section = *config::find_section(name);
+    for (const config::Key& key : section.keys) add(section, key);
+  }
+  for (const auto& [section, key] :
+       {std::pair{"precision", "gather"}, std::pair{"precision", "products"},
+        std::pair{"precision", "fp8_layers"}, std::pair{"runtime", "attention"},
+        std::pair{"runtime", "subnormals"}}) {
+    const config::Section& found = *config::find_section(section);
+    add(found, *config::find_key(found, key));
+  }
+  return facts;
+}
+
+/// Gives pairs the log-probabilities of a file, which rank 0 reads. They must be of the reference
+/// `model`; where that is empty, it becomes the file's. Collective.
+void read_split(data::PairDataset& pairs, const std::string& path, Facts& model,
                 comm::Communicator& world) {
-  std::vector<float> values;
+  data::References found;
   world.run_collectively([&] {
-    values = data::read_references(path, {pairs.identity_of_file(), weights});
+    if (world.rank() != 0) return;
+    found = data::read_references(path, pairs.identity_of_file());
+    if (model.empty()) model = found.model;
+    const auto difference = first_difference(model, found.model);
+    require(!difference, "file of the reference's log-probabilities '", path,
+            "' is of another reference than this run's: the ", difference->name, " was ",
+            difference->theirs, ", and is ", difference->ours,
+            "; expected the file of this one, or another data.reference, or none there: then it ",
+            "is computed");
+    require(found.log_probabilities.size() == 2 * pairs.samples(), "file of the reference's ",
+            "log-probabilities '", path, "' has ", found.log_probabilities.size(),
+            " numbers; expected ", 2 * pairs.samples());
   });
+  std::vector<float>& values = found.log_probabilities;
+  values.resize(2 * pairs.samples());
+  world.broadcast(values.data(), static_cast<std::int64_t>(values.size() * sizeof values[0]), 0);
   pairs.set_references(std::move(values));
 }
 
@@ -78,32 +120,42 @@ std::string reference_path(const std::string& prefix, data::Split split) {
 }
 
 void read_references(const std::string& prefix, RunData& data, comm::Communicator& world) {
+  Facts model;
   for_each_split(prefix, data, [&](data::PairDataset& pairs, const std::string& path) {
-    read_split(pairs, path, "", world);
+    read_split(pairs, path, model, world);
   });
 }
 
-void make_references(const std::string& prefix, RunData& data, Trainer& trainer,
-                     comm::Communicator& world, Console& console) {
-  std::string weights;
+void make_references(const std::string& prefix, const config::Settings& settings, RunData& data,
+                     Trainer& trainer, comm::Communicator& world, Console& console) {
+  Facts model;
   for_each_split(prefix, data, [&](data::PairDataset& pairs, const std::string& path) {
-    if (weights.empty()) weights = hash_of_weights(trainer, world);
+    if (model.empty()) {
+      model = settings_of_reference(settings);
+      model.push_back({"hash of weights", hash_of_weights(trainer, world)});
+    }
     int is_known = 0;
-    world.run_collectively([&] { is_known = world.rank() == 0 && is_there(path) ? 1 : 0; });
+    world.run_collectively([&] {
+      if (world.rank() != 0) return;
+      is_known = is_there(path) ? 1 : 0;
+      const std::string folder = parent_folder(path);
+      require(is_known == 1 || (is_there(folder) && is_folder(folder)), "file of the reference's ",
+              "log-probabilities '", path, "' can't be written: there is no folder '", folder, "'");
+    });
     world.broadcast(&is_known, sizeof is_known, 0);
     if (is_known == 1) {
-      read_split(pairs, path, weights, world);
+      read_split(pairs, path, model, world);
       console.say(text("the reference's log-probabilities are those in ", path, "\n"));
       return;
     }
     console.say(text("computing the reference's log-probabilities of ",
                      format_count(static_cast<std::int64_t>(pairs.samples())), " pairs\n"));
-    std::vector<float> values = compute_references(pairs, trainer);
+    data::References references = {model, compute_references(pairs, trainer)};
     world.run_collectively([&] {
       if (world.rank() != 0) return;
-      data::write_references(path, {pairs.identity_of_file(), weights}, values);
+      data::write_references(path, pairs.identity_of_file(), references);
     });
-    pairs.set_references(std::move(values));
+    pairs.set_references(std::move(references.log_probabilities));
     console.say(text("they are in ", path, "\n"));
   });
 }

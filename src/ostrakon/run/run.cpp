@@ -165,7 +165,7 @@ class Run {
       trainer_.initialize(weights.get());
       about_path(settings_, "data.reference", [&] {
         const watch::Doing validating(watch::Occupation::validating);
-        make_references(references, data_, trainer_, world(), console_);
+        make_references(references, settings_, data_, trainer_, world(), console_);
       });
       return {};
     }

@@ -65,13 +65,17 @@ TEST(Averages, AreOfTheParametersAfterEachStep) {
     }
     const std::uint64_t digest = run.trainer.state_digest();
     run.trainer.with_averages([&] {
+      EXPECT_FALSE(run.trainer.is_intact()) << "averages would be saved as the parameters";
       const Visited averages(run.trainer);
       for (const auto& [name, values] : averages.values) EXPECT_EQ(values, expected[name]) << name;
       EXPECT_NE(run.trainer.state_digest(), digest);
     });
     EXPECT_EQ(run.trainer.state_digest(), digest);
-    EXPECT_THROW(run.trainer.with_averages([] { throw Error("a disk is full"); }), Error);
+    EXPECT_TRUE(run.trainer.is_intact());
+    EXPECT_THROW(run.trainer.with_averages([] { throw CollectiveError("a disk is full"); }),
+                 CollectiveError);
     EXPECT_EQ(run.trainer.state_digest(), digest);
+    EXPECT_TRUE(run.trainer.is_intact());
   }
 }
 

@@ -300,14 +300,20 @@ void Trainer::with_averages(const std::function<void()>& work) {
   require_state("Trainer::with_averages");
   require(settings_.ema > 0.0, "Trainer::with_averages was called with ema 0; expected more");
   const math::SubnormalsScope scope(settings_.subnormals);
+  state_->prepare_exchange();
+  const bool was_intact = std::exchange(context_.is_intact, false);
   state_->exchange_averages(*channels_);
+  const auto exchange_back = [&] {
+    state_->exchange_averages(*channels_);
+    context_.is_intact = was_intact;
+  };
   try {
     work();
-  } catch (...) {
-    state_->exchange_averages(*channels_);
+  } catch (const CollectiveError&) {  // others end the job, perhaps on one rank alone
+    exchange_back();
     throw;
   }
-  state_->exchange_averages(*channels_);
+  exchange_back();
 }
 
 void Trainer::visit_parameters(const Visitor& visit) {

@@ -110,7 +110,8 @@ class Trainer {
 
   /// False from when a step has failed after some of the parameters were updated, or an audit has
   /// ended it, as the parameters may be wrong since an earlier step; until initialize() or
-  /// restore(). Such a state is not to be saved.
+  /// restore(). Also false while averages are in place of parameters. Such a state is not to be
+  /// saved.
   bool is_intact() const { return context_.is_intact; }
 
   /// Returns the mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in
@@ -133,7 +134,7 @@ class Trainer {
 
   /// Calls work() while the averages over steps, which TrainerSettings::ema keeps, are in place of
   /// the parameters, so that it evaluates or visits these; then parameters have their bits again,
-  /// also where work() throws. Throws Error where there are none.
+  /// also where work() throws CollectiveError. Throws Error where there are none. Collective.
   void with_averages(const std::function<void()>& work);
 
   /// How many terms of the loss the last evaluation's mean is over. Not collective.

@@ -64,8 +64,12 @@ class ModelState {
   /// Throws CollectiveError where replicas differ.
   std::uint64_t digest();
 
-  /// Exchanges trained parameters and their averages. A second call makes all bits what they were.
-  /// Copies of tied parameters that another stage of a pipeline has keep their values.
+  /// Allocates the host memory that exchange_averages() needs. Collective; throws CollectiveError
+  /// where a rank has too little.
+  void prepare_exchange();
+  /// Exchanges trained parameters and their averages, after prepare_exchange(). A second call makes
+  /// all bits what they were. Copies of tied parameters that another stage of a pipeline has keep
+  /// their values.
   void exchange_averages(const Channels& channels);
 
   /// Copies the data that this rank saves to the staging buffer of the plan. Not collective.

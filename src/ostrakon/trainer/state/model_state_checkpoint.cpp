@@ -229,6 +229,12 @@ void ModelState::exchange_averages(const plan::PlannedUnit& unit, int flat) {
       });
 }
 
+void ModelState::prepare_exchange() {
+  mesh::run_collectively_by_name(mesh_.world(), [&] {
+    bounce(memory_.scratch().size() * static_cast<std::int64_t>(sizeof(float)));
+  });
+}
+
 void ModelState::exchange_averages(const Channels& channels) {
   for (int u = 0; u < layout_.units(); ++u)
     if (plan_.units[u].averages >= 0) exchange_averages(plan_.units[u], plan_.trained(u).first);

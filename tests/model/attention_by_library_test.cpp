@@ -44,13 +44,16 @@ TEST(AttentionByLibrary, IsRefusedWhereALibraryComputesNone) {
                              {"parallel.context above 1; expected 1"},
                              {"training.context_grain above 1; expected 1"},
                              {"heads of 32 with values of 32; expected multiples of 8 from 64"},
-                             {"capped scores; expected none"}};
+                             {"capped scores; expected none"},
+                             {"pairs of answers in a sequence; expected another training."}};
   cases[0].leaf.kernels = math::KernelForm::host;
   cases[1].leaf.has_documents = true;
   cases[2].leaf.context_ranks = 2;
   cases[3].leaf.grain = 2;
   cases[4].settings.heads = 8;
   cases[5].settings.attention_soft_cap = 30.0;
+  cases[6].leaf.has_documents = cases[6].leaf.restarts_positions = true;
+  cases[6].leaf.pair_beta = 0.1;
   for (const Case& one : cases) {
     const auto error = [&](math::LibraryUse use) {
       LeafShape leaf = one.leaf;

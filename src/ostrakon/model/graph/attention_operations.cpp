@@ -85,8 +85,9 @@ math::LibraryUse library_use(const math::AttentionShape& shape, const LeafShape&
                              const std::string& name, bool has_sinks) {
   if (leaf.attention == math::LibraryUse::never || leaf.decodes()) return math::LibraryUse::never;
   const std::string why_not =
-      has_sinks                ? "attention sinks; expected none"
-      : leaf.has_documents     ? "documents that are packed; expected data.documents = continue"
+      has_sinks            ? "attention sinks; expected none"
+      : leaf.has_pairs()   ? "pairs of answers in a sequence; expected another training.objective"
+      : leaf.has_documents ? "documents that are packed; expected data.documents = continue"
       : leaf.context_ranks > 1 ? "parallel.context above 1; expected 1"
       : leaf.grain > 1         ? "training.context_grain above 1; expected 1"
                        : math::why_not_by_library(shape, math::library_dtype<T>, leaf.kernels);

@@ -122,6 +122,11 @@ config::Settings settings_of(comm::Communicator& world, const std::string& deck,
     return std::filesystem::exists(file.path);
   });
   world.broadcast(&is_there, sizeof is_there, 0);
+  world.run_collectively([&] {
+    require(is_there || settings.data.objective != data::Objective::dpo, "data.path = '",
+            settings.data.path, "' is not there, and training.objective = dpo takes pairs of ",
+            "answers, which synthetic data have none of; expected a file of them");
+  });
   if (!is_there) settings.data.dataset = data::DatasetKind::synthetic;
   settings.training.steps = std::max<std::int64_t>(settings.training.steps, 1000000);
   world.run_collectively([&] { config::check_ranks(settings, world.size()); });

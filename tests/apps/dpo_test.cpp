@@ -131,6 +131,15 @@ TEST_F(DpoProgram, RefusesAFolderOfReferencesThatIsNotThereBeforeItComputes) {
   EXPECT_EQ(outcome.out.find("computing the reference"), std::string::npos);
 }
 
+TEST_F(DpoProgram, IsNotMeasuredOnSyntheticData) {
+  for (const int ranks : {1, 2}) {
+    const Outcome outcome =
+        start("ostrakon-bench", {"step", "deck.yaml", "--set", "data.path=none.h5"}, ranks);
+    EXPECT_EQ(outcome.status, 1);
+    expect_in(outcome.err, {"none.h5' is not there, and training.objective = dpo takes pairs"});
+  }
+}
+
 TEST_F(DpoProgram, RefusesPairsWithAnotherObjective) {
   must("ostrakon-data", {"build", "--output", "prompts", "--field", "prompt",
                          "--validation-fraction", "0", "pairs.jsonl"});

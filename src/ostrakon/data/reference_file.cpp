@@ -40,10 +40,14 @@ std::string write_facts(const Facts& facts) {
 Facts read_facts(const std::string& path, const hdf5::Object& root) {
   const auto object =
       nlohmann::ordered_json::parse(root.text_attribute(reference_facts), nullptr, false);
+  const auto require_form = [&](bool is_right) {
+    require(is_right, reference_kind, " '", path, "': its attribute '", reference_facts,
+            "' is damaged; expected a JSON object of texts");
+  };
+  require_form(object.is_object());
   Facts facts;
   for (const auto& [name, value] : object.items()) {
-    require(object.is_object() && value.is_string(), reference_kind, " '", path,
-            "': its attribute '", reference_facts, "' is damaged; expected a JSON object of texts");
+    require_form(value.is_string());
     facts.push_back({name, value.get<std::string>()});
   }
   return facts;

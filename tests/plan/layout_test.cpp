@@ -272,6 +272,28 @@ TEST(Layouts, AreThoseOfTheKnownStrategies) {
   }
 }
 
+/// Without frozen parameters there is nothing to keep without masters, and so no copy. All stages
+/// of a pipeline have the same layouts, whichever has frozen parameters.
+TEST(Layouts, HaveCopiesForFrozenParametersWhereThereAreSome) {
+  Policy policy;
+  policy.sharding = Sharding::full;
+  policy.frozen_without_masters = true;
+  ModelDescription model;
+  model.element_bytes = 2;
+  model.units.resize(2);
+  const auto has_copies = [&] {
+    const Layouts layouts = find_layouts(policy, model, Grid(1, 4, 1), Purpose::train);
+    EXPECT_EQ(layouts.frozen_without_masters, layouts.has_copies());
+    return layouts.has_copies();
+  };
+  EXPECT_FALSE(has_copies());
+  model.units[1].frozen_elements = 8;
+  EXPECT_TRUE(has_copies());
+  model.units[1].frozen_elements = 0;
+  policy.stages = 2;
+  EXPECT_TRUE(has_copies());
+}
+
 TEST(Layouts, OverTensorRanksAreThoseOfOneInsideOfThem) {
   for (const Choices& row :
        covering_rows({4, 2, 4, 2, 3, 2, 2}, [](const Choices&) { return true; })) {

@@ -17,14 +17,26 @@ bool is_muon(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::muon;
 }
 
+/// Whether any parameter is frozen.
+bool freezes_some(const Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  if (settings.model.lora.exist() || rules.empty()) return settings.model.lora.exist();
+  const std::vector<model::Parameter> parameters = parameters_of(settings);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
+    return optim::is_frozen(rules, one.full_name());
+  });
+}
+
 /// Returns layouts that stand for those of any number of ranks: two ranks in a shard group, and two
 /// groups if there may be several.
 plan::Layouts typical_layouts(const Settings& settings) {
   const plan::Grid grid(1, 2, settings.shard_group == mesh::world_group ? 1 : 2);
-  plan::ModelDescription no_units;  // only the sizes of elements
-  no_units.element_bytes = bytes_of(settings.precision.gather);
-  no_units.master_bytes = bytes_of(DType::fp32);
-  return plan::find_layouts(policy_of(settings), no_units, grid, plan::Purpose::train);
+  plan::ModelDescription model;  // only the sizes of elements, and whether any is frozen
+  if (settings.parallel.frozen_without_masters && freezes_some(settings))
+    model.units.emplace_back().frozen_elements = 1;
+  model.element_bytes = bytes_of(settings.precision.gather);
+  model.master_bytes = bytes_of(DType::fp32);
+  return plan::find_layouts(policy_of(settings), model, grid, plan::Purpose::train);
 }
 
 /// Whether a key of the section parallel may have an effect with the chosen sharding.
@@ -77,15 +89,6 @@ bool has_use_for_muon(const Settings& settings) {
   return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
     return optim::rule_of(settings.optimizer, one) == optim::OptimizerKind::muon && !one.frozen &&
            !optim::is_frozen(settings.optimizer.parameters, one.full_name());
-  });
-}
-/// Whether any parameter is frozen.
-bool freezes_some(const Settings& settings) {
-  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
-  if (settings.model.lora.exist() || rules.empty()) return settings.model.lora.exist();
-  const std::vector<model::Parameter> parameters = parameters_of(settings);
-  return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
-    return optim::is_frozen(rules, one.full_name());
   });
 }
 bool updates_on_host(const Settings& settings) {

@@ -59,6 +59,14 @@ Spans gradient_spans(const Grid& grid) {
   return spans;
 }
 
+/// Whether a model has frozen parameters; with pipeline stages, which all need the same layouts,
+/// whether it may have some.
+bool may_freeze(const Policy& policy, const ModelDescription& model) {
+  return policy.stages > 1 ||
+         std::any_of(model.units.begin(), model.units.end(),
+                     [](const UnitDescription& unit) { return unit.frozen_elements > 0; });
+}
+
 }  // namespace
 
 Layouts find_layouts(const Policy& policy, const ModelDescription& model, const Grid& grid,
@@ -78,7 +86,8 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   const bool are_apart = master_space != copy_space;
   const bool convert = model.element_bytes != model.master_bytes;
   const bool convert_in_gather = policy.sharding == Sharding::full && copy_space == Space::device;
-  const bool drops_masters = is_run && convert && policy.frozen_without_masters;
+  const bool drops_masters =
+      is_run && convert && policy.frozen_without_masters && may_freeze(policy, model);
   const bool have_copies =
       is_run && (are_apart || (convert && !convert_in_gather) || drops_masters);
 

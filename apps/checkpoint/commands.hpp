@@ -22,11 +22,6 @@ Command reshard_command();
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
-/// All states of a checkpoint, in order.
-constexpr checkpoint::State all_states[] = {
-    checkpoint::State::parameters, checkpoint::State::first_moment,
-    checkpoint::State::second_moment, checkpoint::State::average};
-
 /// A table for people, escaped for a terminal: columns as wide as their widest text, two blanks
 /// apart.
 class Table {

@@ -194,7 +194,7 @@ int import_weights(const Import& line, const Given& given) {
             "' is none; expected one with config.json");
     const checkpoint::HuggingFaceConfig config =
         checkpoint::load_huggingface_config(checkpoint::huggingface_config_next_to(in));
-    // Those that a deck describes are compared with the folder's as they are added.
+    // Adapters that a deck describes are compared with the folder's as they are added.
     if (!settings.model.lora.exist())
       settings.model.lora =
           checkpoint::lora_of_peft(*line.adapters, *config.family, settings.model);

@@ -77,7 +77,7 @@ Side side_of_checkpoint(const std::string& path, bool with_moments) {
   for (std::size_t i = 0; i < side.manifest->parameters.size(); ++i) {
     const checkpoint::ParameterEntry& entry = side.manifest->parameters[i];
     const auto index = static_cast<int>(i);
-    for (const State state : all_states) {
+    for (const State state : checkpoint::all_states) {
       const bool is_moment = state != State::parameters;
       if (!reader->has(state, index) || (is_moment && !with_moments)) continue;
       const std::string of = is_moment ? checkpoint::name(state) + std::string(" of ") : "";
@@ -215,7 +215,7 @@ Fields fields_of(const Manifest& manifest) {
   outlier("gradient_norm_variance", exact(outliers.gradient_norm_variance));
   fields.emplace_back("optimizer", manifest.optimizer);
   fields.emplace_back("tokenizer", manifest.tokenizer);
-  for (const State state : all_states)
+  for (const State state : checkpoint::all_states)
     fields.emplace_back(std::string("dtype of ") + checkpoint::name(state),
                         ostrakon::name(manifest.dtypes[static_cast<int>(state)]));
   return fields;

@@ -130,7 +130,7 @@ bool inspect_checkpoints(const std::string& path) {
 /// Lists the arrays of a parameter: "parameters fp32, first_moment bf16".
 std::string numbers_of(const CheckpointReader& reader, int parameter) {
   std::string list;
-  for (const State state : all_states) {
+  for (const State state : checkpoint::all_states) {
     if (!reader.has(state, parameter)) continue;
     const char* const dtype = ostrakon::name(reader.manifest().dtypes[static_cast<int>(state)]);
     list += (list.empty() ? "" : ", ") + text(checkpoint::name(state), " ", dtype);

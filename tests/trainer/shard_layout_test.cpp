@@ -292,7 +292,7 @@ TEST(SavedSlices, OfAllRanksHaveEachElementOfTheStateOnce) {
             slice.count);
       }
     for (const model::Parameter* parameter : table)
-      for (const checkpoint::State state : train::all_states) {
+      for (const checkpoint::State state : checkpoint::all_states) {
         EXPECT_EQ(is_covered_once(covers[state], *parameter), one.has(state, *parameter))
             << seed << ": " << checkpoint::name(state) << " of " << parameter->full_name();
       }

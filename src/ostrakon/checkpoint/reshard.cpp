@@ -89,8 +89,7 @@ ShardMap divide(const CheckpointReader& checkpoint, const Division& division) {
   std::size_t pieces = 0;
   for (int rank = 0; rank < division.ranks; ++rank) {
     map.nodes.push_back(rank / division.ranks_per_node);
-    for (const State state :
-         {State::parameters, State::first_moment, State::second_moment, State::average})
+    for (const State state : all_states)
       for (std::size_t i = 0; i < map.parameters.size(); ++i) {
         const auto parameter = static_cast<int>(i);
         if (!checkpoint.has(state, parameter)) continue;

@@ -14,6 +14,9 @@ namespace ostrakon::checkpoint {
 /// no moments and no average, and some optimizers keep one moment or none.
 enum class State { parameters, first_moment, second_moment, average };
 constexpr int states = 4;
+/// All states, in the order in which they are saved.
+constexpr State all_states[states] = {State::parameters, State::first_moment, State::second_moment,
+                                      State::average};
 /// Also the names of the groups in a file.
 constexpr Named<State> state_names[] = {{State::parameters, "parameters"},
                                         {State::first_moment, "first_moment"},

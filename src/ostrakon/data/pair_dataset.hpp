@@ -28,14 +28,14 @@ class PairDataset : public Dataset {
   bool has_documents() const override { return true; }
   std::uint64_t samples() const override { return order_.samples(); }
   std::string tokenizer() const override { return file_.info().tokenizer; }
-  /// Those of the file and, once they are set, of the reference's log-probabilities.
+  /// Returns the facts of the file and, once set, of the reference's log-probabilities.
   Facts identity() const override;
   double padding() const override;
   PairDataset* pairs() override { return this; }
 
   /// The facts that identify the file.
   Facts identity_of_file() const { return file_.info().identity(); }
-  /// Which pair of the file is sample `index`.
+  /// Returns which pair of the file sample `index` is.
   std::uint64_t pair(std::uint64_t index) const { return order_(index); }
   /// Sets the reference's log-probabilities of all pairs of the file (2 * pairs): of the chosen
   /// answer, then of the rejected one. They are 0 before.

@@ -34,7 +34,7 @@ class RowLoss {
     return all;
   }
 
-  /// Those of `times` * the loss.
+  /// Returns the factors of `times` * the loss.
   KOKKOS_INLINE_FUNCTION LogitFactors<C> factors(C times, C log_sum) const {
     return {times * (C(1) + C(2) * z_loss_ * log_sum), times * (C(1) - smoothing_), times * share_};
   }

@@ -292,7 +292,7 @@ class Predictions {
       others.push_back(bytes);
     return others;
   }
-  /// Those of backward. `first`: the first of these arrays.
+  /// Returns the targets of backward, in scratch arrays from `first` on.
   math::Targets<C> targets(const Exec& exec, const Arguments& a, int first) const {
     if (!is_stacked()) return {a.buffers().targets.range(0, rows_), {}, loss_};
     const auto words = a.scratch<std::int32_t>(first);

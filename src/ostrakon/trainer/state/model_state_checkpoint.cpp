@@ -252,13 +252,13 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
   mesh::run_collectively_by_name(mesh_.world(), [&] {
     std::vector<checkpoint::Wanted> wanted;
     for (const plan::PlannedUnit& unit : plan_.units)
-      for (const State state : all_states)
+      for (const State state : checkpoint::all_states)
         restore(buffer_of(unit, state), state, checkpoint, wanted);
     exec_.fence();
     checkpoint.read(wanted);
   });
   for (const plan::PlannedUnit& unit : plan_.units)
-    for (const State state : all_states)
+    for (const State state : checkpoint::all_states)
       gather_shares(buffer_of(unit, state), dtype_of(state), channels);
   mesh::run_collectively_by_name(mesh_.world(), [&] {
     for (int u = 0; u < layout_.units(); ++u)

@@ -48,7 +48,7 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
   for (int u = 0; u < layout.units(); ++u) {
     const std::vector<model::Parameter>& parameters = layout.parameters(u);
     const int first = first_row[static_cast<std::size_t>(plan.units[u].number)];
-    for (const State state : all_states) {
+    for (const State state : checkpoint::all_states) {
       const plan::Layouts& layouts = plan.units[u].layouts;
       const auto add = [&](int buffer, bool frozen_alone) {
         for (const ParameterSlice& slice :
@@ -90,7 +90,7 @@ checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
     for (const model::Parameter& parameter : layout.model().parameters(u))
       map.parameters.push_back({parameter.owner, parameter.name, parameter.shape, unit_names[u],
                                 parameter.frozen, column_pieces(parameter)});
-  for (const State state : all_states)
+  for (const State state : checkpoint::all_states)
     map.dtypes[static_cast<std::size_t>(state)] = dtype_of(state, moments);
   for (const RankLocation& location : locations) {
     map.slices.emplace_back();

@@ -13,10 +13,6 @@
 
 namespace ostrakon::train {
 
-constexpr checkpoint::State all_states[] = {
-    checkpoint::State::parameters, checkpoint::State::first_moment,
-    checkpoint::State::second_moment, checkpoint::State::average};
-
 /// See checkpoint::ParameterEntry::column_pieces.
 std::int64_t column_pieces(const model::Parameter& parameter);
 

@@ -56,6 +56,7 @@ AGENT
 }
 
 mpi_options=()  # more options of mpiexec
+starter=()      # what starts mpiexec
 
 # on_hosts <hosts> <ranks> <command>...: as many ranks on each host. Ranks of a host share memory,
 # those of different ones communicate by TCP, over eth0.
@@ -65,7 +66,7 @@ on_hosts() {
   for ((host = 1; host <= hosts; ++host)); do
     list+=${list:+,}$name-$host:$((ranks / hosts))
   done
-  mpiexec --mca plm_rsh_agent "$folder/agent" --mca plm_rsh_no_tree_spawn 1 --mca plm rsh \
+  ${starter[@]+"${starter[@]}"} mpiexec --mca plm_rsh_agent "$folder/agent" --mca plm_rsh_no_tree_spawn 1 --mca plm rsh \
     --mca btl self,vader,tcp --mca pml ob1 \
     --mca btl_tcp_if_include "$network.0/24" --mca oob_tcp_if_include "$network.0/24" \
     ${mpi_options[@]+"${mpi_options[@]}"} --host "$list" -n "$ranks" "$@"

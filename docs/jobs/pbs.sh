@@ -39,26 +39,11 @@ export OMP_NUM_THREADS=1
 trap : USR1 USR2
 
 # PBS sends no signal in time, so the run watches the clock: five minutes less than the walltime
-# above, for what comes before and after it.
-mkdir -p "$output" || exit
-started=$output/job_started    # in the file system of flight records, as their times are compared
-touch "$started"
-mpiexec ostrakon-train "$deck" --resume auto --set output.directory="$output" \
-  --set runtime.wall_time=03:55:00 &
-launcher=$!
-
-# Where a host is gone, Open MPI's mpiexec waits for it although the watchdog has ended all ranks:
-# two minutes after their flight records the launcher is killed.
-while kill -0 "$launcher" 2>/dev/null; do
-  sleep 20
-  if [ -n "$(find "$output/flight" -name '*.json' -newer "$started" -mmin +2 2>/dev/null)" ]; then
-    kill -KILL "$launcher"
-    break
-  fi
-done
+# above, for what comes before and after it. ostrakon-launch ends mpiexec where that waits for a lost
+# host, and has the status of the run.
 status=0
-wait "$launcher" || status=$?
-rm -f "$started"
+ostrakon-launch "$output" mpiexec ostrakon-train "$deck" --resume auto \
+  --set output.directory="$output" --set runtime.wall_time=03:55:00 || status=$?
 
 # 75: stopped in time; 76: hung, and ended by the watchdog; 137: a rank, or the launcher, was killed.
 if [ "$status" -eq 75 ] || [ "$status" -eq 76 ] || [ "$status" -eq 137 ]; then

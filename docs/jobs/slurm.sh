@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Slurm: a run of any length in jobs of four hours.
 #
-#     sbatch slurm.sh my.yaml          # a copy of this file, in the folder of your run
+#     sbatch slurm.sh my.yaml output/mine    # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# The second is where the run writes, in place of the deck's output.directory. Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
 # ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
 # The job requeues itself under the same job number until the run is done. See docs/jobs.md.
 
@@ -27,8 +27,10 @@
 
 set -u
 
-deck=${1:?give the deck: sbatch slurm.sh my.yaml}
+deck=${1:?give the deck: sbatch slurm.sh my.yaml output/mine}
+output=${2:?give the folder of the run: sbatch slurm.sh my.yaml output/mine}
 most_restarts=100
+case $output in /*) ;; *) output=$PWD/$output ;; esac
 
 # module load ...
 # export PATH=$HOME/ostrakon/bin:$PATH    # where Ostrakon is installed
@@ -38,13 +40,17 @@ export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 # that. If a rank is lost, the others are killed after a minute. Open MPI may need --mpi=pmix (`srun
 # --mpi=list`), and --cpu-bind=cores binds ranks to cores if Slurm does not (--cpu-bind=verbose).
 status=0
-srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || status=$?
+ostrakon-launch "$output" srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto \
+  --set output.directory="$output" || status=$?
 
 # 75: stopped in time; 76: hung, and ended by the watchdog; 137: a rank, or the launcher, was killed.
 if [ "$status" -eq 75 ] || [ "$status" -eq 76 ] || [ "$status" -eq 137 ]; then
   if [ "${SLURM_RESTART_COUNT:-0}" -lt "$most_restarts" ]; then
     echo "not done yet: requeued"
+    # Nodes that the watchdog has named twice are left out; Slurm takes that of a job that waits.
+    nodes=$(ostrakon-launch --named 2 "$output" | cut -d. -f1 | paste -sd,)
     scontrol requeue "$SLURM_JOB_ID"
+    [ -z "$nodes" ] || scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$nodes"
     exit
   fi
   echo "not done after $most_restarts restarts: gives up" >&2

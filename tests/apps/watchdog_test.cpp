@@ -100,7 +100,7 @@ TEST_F(WatchdogOfRun, NamesARankThatLeavesOutOrMovesACollective) {
                  settings({"runtime.streams=inline", "runtime.inject=rank 2, step 9, " + fault}));
   };
   expect_ended(fails("reduce_scatter(embedding): skip"),
-               "rank 2 (..) has gone on ..while rank 0 (..reduce_scatter(embedding)..");
+               "rank 2 (..) has gone on ..while rank ..reduce_scatter(embedding)..");
   expect_ended(fails("reduce_scatter(block.1): swap"),
                "rank 2 (..) has not begun reduce_scatter(block.1)..comes after that in the plan");
   expect_to_go_on(4);
@@ -117,18 +117,26 @@ TEST_F(WatchdogOfRun, NoticesARankLongBeforeItsLimitIsOver) {
   EXPECT_EQ(outcome.err.find("watchdog:"), std::string::npos) << outcome.err;
 }
 
-// The launcher may end all others before one of them can write, so there are several attempts.
+// mpiexec ends with the status of the rank that was killed; through ostrakon-launch it is the
+// run's. mpiexec may end all others before one of them can write, so there are several attempts.
 TEST_F(WatchdogOfRun, NamesAKilledProcessBeforeTheLauncherEndsTheOthers) {
+  Command job = command(4, settings({"runtime.inject=rank 1, step 10, clip: exit"}));
+  job.arguments.insert(job.arguments.begin(), {OSTRAKON_APPS_DIR "/ostrakon-launch", "run"});
   Outcome outcome;
   const auto says_so = [&] {
     return says(outcome.err, "watchdog: rank 1 (..)'s process has ended without a word");
   };
   for (int attempt = 0; attempt < 12 && !says_so(); ++attempt) {
     fs::remove_all(output(""));
-    outcome = train(4, settings({"runtime.inject=rank 1, step 10, clip: exit"}));
+    outcome = run_command(job);
     EXPECT_NE(outcome.status, 0);
   }
   EXPECT_TRUE(says_so()) << outcome.err;
+  EXPECT_EQ(outcome.status, 76) << outcome.err;
+  const Json verdict = Json::parse(read_bytes(output("watchdog.jsonl")));
+  EXPECT_EQ(verdict["rank"], 1);
+  EXPECT_FALSE(verdict["host"].get<std::string>().empty());
+  EXPECT_TRUE(says(verdict["reason"], "rank 1 (..)'s process has ended without a word"));
 }
 
 TEST_F(WatchdogOfRun, LeavesSlowRanksAndStoppedJobsAlone) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/run/watching.hpp>
 
-#include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/watch/fault.hpp>
@@ -23,7 +22,7 @@ Watching::Watching(const config::Settings& settings, mesh::Mesh& mesh, const Tra
   setup.rank = world.rank();
   setup.ranks = world.size();
   setup.rank_in_plans = rank_in_plans(mesh);
-  setup.flight_folder = (std::filesystem::path(settings.output.directory) / "flight").string();
+  setup.folder = settings.output.directory;
   setup.gather_texts = [&world](const std::string& text) { return world.gather_texts(text); };
   watchdog_ = std::make_unique<watch::Watchdog>(std::move(setup));
   const std::string& why_not = watchdog_->why_not();

@@ -322,12 +322,12 @@ class Watchdog::Implementation {
     const std::vector<Finding> found = alarms_.confirmed(
         judge(members_, setup_.progress->limits().of_silence()), members_, round_);
     if (found.empty()) return give_notice(now);
-    const std::string& why = found[0].text;
-    say(why);
+    say(found[0]);
     Frame alarm = frame(Frame::Kind::alarm);
-    alarm.set_text(why);
+    alarm.set_text(found[0].text);
     tell_all(alarm);
-    end_job(why);
+    record_verdict(found[0]);
+    end_job(found[0].text);
   }
 
   /// Says what slows the job down, not too often.
@@ -337,17 +337,24 @@ class Watchdog::Implementation {
       write_to_standard_error(text("watchdog notice: ", next->text, "\n"));
   }
 
-  void say(const std::string& what) const {
-    write_to_standard_error(text(
-        "watchdog: ", what,
-        setup_.flight_folder.empty() ? "" : text("; flight records are in ", setup_.flight_folder),
-        "\n"));
+  /// Says why the job ends.
+  void say(const Finding& found) const {
+    write_to_standard_error(
+        text("watchdog: ", found.text,
+             setup_.folder.empty() ? "" : text("; flight records are in ", flight_folder()), "\n"));
   }
+  /// As say(), for programs.
+  void record_verdict(const Finding& found) {
+    if (setup_.folder.empty()) return;
+    add_verdict(setup_.folder + "/watchdog.jsonl",
+                {token_, found.text, found.rank, found.rank < 0 ? "" : member(found.rank).host});
+  }
+  std::string flight_folder() const { return setup_.folder + "/flight"; }
 
   /// Writes the flight record, waits for those of others, and ends the process.
   [[noreturn]] void end_job(const std::string& why) {
-    if (!setup_.flight_folder.empty())
-      write_flight_record(setup_.flight_folder, *setup_.progress, member(setup_.rank).record, why);
+    if (!setup_.folder.empty())
+      write_flight_record(flight_folder(), *setup_.progress, member(setup_.rank).record, why);
     for (Connection& one : connections_)
       if (one.rank == 0) one.send(frame(Frame::Kind::written));
     std::set<int> expected;
@@ -409,9 +416,11 @@ class Watchdog::Implementation {
                     [&](const Connection& one) { return one.rank > 0 && one.rank < setup_.rank; });
     if (now < teller_by_ && may_answer) return;
     const std::vector<Finding> found = judge_root();
-    const std::string why = found.empty() ? "rank 0 is lost" : found[0].text;
+    const Finding why =
+        found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0];
     say(why);
-    end_job(why);
+    record_verdict(why);
+    end_job(why.text);
   }
 
   /// What this rank knows of rank 0 alone.

@@ -16,10 +16,13 @@
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/shell_word.hpp>
 
+#include "neighbour.hpp"
 #include "output_file.hpp"
 
 namespace ostrakon::apps {
 namespace {
+
+constexpr const char* drawing_program = "ostrakon-report";
 
 /// A command that was run.
 struct Ended {
@@ -65,9 +68,10 @@ Ended run(std::vector<std::string> command) {
 }
 
 void run_package(const std::vector<std::string>& arguments, const std::string& output) {
-  std::vector<std::string> command = {"python3", "-m", "ostrakon_report"};
+  std::vector<std::string> command = {neighbour(drawing_program)};
   command.insert(command.end(), arguments.begin(), arguments.end());
   const Ended ended = run(command);
+  command[0] = drawing_program;
   std::string line;
   for (const std::string& word : command) line += " " + shell_word(word);
   require(ended.is_good, "can't draw ", shown(output), ": ", printable(ended.last_line),

@@ -19,6 +19,7 @@
 #include <ostrakon/scaling/study.hpp>
 #include <ostrakon/trainer/resolve.hpp>
 
+#include "../common/neighbour.hpp"
 #include "../common/output_file.hpp"
 #include "../common/planned_step.hpp"
 #include "../common/program.hpp"
@@ -229,15 +230,6 @@ std::int64_t steps_to_trace(const Study& study, const std::vector<PlannedSize>& 
   return std::min(study.steps - 1, std::max(most_events / events, study.warmup + 2));
 }
 
-/// ostrakon-train of the same installation or build; else what PATH has.
-std::string train_program() {
-  std::error_code failure;
-  const fs::path own = fs::read_symlink("/proc/self/exe", failure);
-  if (failure) return "ostrakon-train";
-  const fs::path found = own.parent_path() / "ostrakon-train";
-  return fs::exists(found, failure) ? found.string() : "ostrakon-train";
-}
-
 /// The deck in the folder of its runs. What it reads is found from anywhere, what it writes is next
 /// to it, so that a study may be moved before it is run.
 std::string deck_of_run(const PlannedSize& planned, std::int64_t trace_steps) {
@@ -268,7 +260,7 @@ void write_all(const Request& request, const Study& study, const std::vector<Pla
     job.ranks_of_node = planned.node;
     job.repeat = study.repeat;
     job.time = time_text(study.launcher, request.time);
-    job.program = train_program();
+    job.program = neighbour("ostrakon-train");
     scripts.push_back(scaling::render_template(request.job_template, job, request.template_name));
   }
   const fs::path folder = request.output;

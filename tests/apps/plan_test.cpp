@@ -61,7 +61,7 @@ TEST_F(Plan, SaysHowToDrawWhereThePackageIsMissing) {
   EXPECT_EQ(outcome.err,
             "ostrakon-plan: error: can't draw \"my plan\": python3: No module named "
             "ostrakon_report; the Python package ostrakon_report draws it (docs/pictures.md): "
-            "python3 -m ostrakon_report plan 'my plan.json' -o 'my plan' --format svg --title "
+            "ostrakon-report plan 'my plan.json' -o 'my plan' --format svg --title "
             "'deck.yaml, each of 1 rank'\n");
   EXPECT_HAS(outcome.out, "GFLOP");
   EXPECT_EQ(Json::parse(read_bytes(path("my plan.json")))["ranks"], 1);

@@ -207,7 +207,7 @@ TEST_F(Scale, AStudyFromNothingToAReport) {
   EXPECT_EQ(undrawn.status, 1);
   expect_in(undrawn.out, {"figure: ranks_1.efficiency 100 %\n"});
   expect_in(undrawn.err, {"error: can't draw \"study/report.html\": python3: No module named",
-                          "python3 -m ostrakon_report study study/collected.json -o "});
+                          "ostrakon-report study study/collected.json -o "});
   python_status_ = 0;
   // A run that is lost.
   fs::remove(path("study/ranks-1/run-1/trace.json"));

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/process.hpp>
-#include <sstream>
 
 namespace ostrakon::watch {
 namespace {
@@ -50,19 +49,7 @@ void write_flight_record(const std::string& folder, const Progress& progress, co
   }
   ::mkdir(folder.c_str(), 0777);
   std::ofstream file(folder + "/rank-" + std::to_string(record.rank) + ".json");
-  file << json.dump(1) << '\n';
-}
-
-void add_verdict(const std::string& path, const Verdict& verdict) {
-  std::ostringstream job;
-  job << std::hex << verdict.job;
-  const nlohmann::ordered_json row = {{"time", utc_time()},
-                                      {"job", job.str()},
-                                      {"rank", verdict.rank},
-                                      {"host", verdict.host},
-                                      {"reason", verdict.reason}};
-  std::ofstream file(path, std::ios::app);
-  file << row.dump() + '\n';
+  file << json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
 }
 
 }  // namespace ostrakon::watch

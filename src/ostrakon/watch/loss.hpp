@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace ostrakon::watch {
@@ -27,6 +28,22 @@ class LossMeter {
   Packets before_, between_, last_;
   bool has_begun_ = false;  // some counts were taken
   double between_at_ = 0.0, lossy_at_ = -1e9;
+};
+
+/// What gets lost between this rank's host and that of another rank, in both directions.
+class LinkMeter {
+ public:
+  /// Takes what this end and the other one have sent so far.
+  void take(const Packets& own, const Packets& others, double now) {
+    own_.take(own, now);
+    others_.take(others, now);
+  }
+  /// The larger of both shares.
+  double share() const { return std::max(own_.share(), others_.share()); }
+  bool has_effect(double now) const { return own_.has_effect(now) || others_.has_effect(now); }
+
+ private:
+  LossMeter own_, others_;
 };
 
 }  // namespace ostrakon::watch

@@ -18,6 +18,7 @@
 #include <ostrakon/watch/flight.hpp>
 #include <ostrakon/watch/judge.hpp>
 #include <ostrakon/watch/loss.hpp>
+#include <ostrakon/watch/verdict.hpp>
 #include <random>
 #include <set>
 #include <thread>
@@ -39,15 +40,6 @@ std::string shown_time(double seconds) {
   return text(std::lround(seconds), std::lround(seconds) == 1 ? " second" : " seconds");
 }
 
-void write_to_standard_error(const std::string& line) {
-  // Not by std::cerr, whose lock a thread that is stuck may have.
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t wrote = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (wrote <= 0) return;
-    done += static_cast<std::size_t>(wrote);
-  }
-}
-
 }  // namespace
 
 class Watchdog::Implementation {
@@ -57,7 +49,7 @@ class Watchdog::Implementation {
     if (!why_not_.empty()) return;
     members_.resize(static_cast<std::size_t>(setup_.ranks));
     heard_.assign(members_.size(), seconds_now());
-    losses_.resize(members_.size());
+    links_.resize(members_.size());
     for (std::size_t r = 0; r < members_.size(); ++r) {
       members_[r].host = setup_.ranks > 1 ? contacts_[r].host : host_name();
       members_[r].rank_in_plans = setup_.ranks > 1 ? contacts_[r].rank_in_plans : 0;
@@ -91,6 +83,7 @@ class Watchdog::Implementation {
   bool is_root() const { return setup_.rank == 0; }
   Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   double& heard(int rank) { return heard_[static_cast<std::size_t>(rank)]; }
+  LinkMeter& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
 
   Frame frame(Frame::Kind kind) const {
     Frame made;
@@ -181,9 +174,9 @@ class Watchdog::Implementation {
     if (stopped > setup_.progress->limits().of_silence()) {
       missed_ = now;
       if (is_root() && watches_)
-        write_to_standard_error(text("watchdog notice: ", shown_time(stopped),
-                                     " in which rank 0 did not run (SIGSTOP, SIGTSTP, a debugger, "
-                                     "a suspended machine) do not count\n"));
+        write_line(text("watchdog notice: ", shown_time(stopped),
+                        " in which rank 0 did not run (SIGSTOP, SIGTSTP, a debugger, "
+                        "a suspended machine) do not count"));
     }
     setup_.progress->forgive(now);
     heard_.assign(heard_.size(), now);
@@ -222,7 +215,7 @@ class Watchdog::Implementation {
       case Frame::Kind::ping:
         member(got.rank).record = got.record();
         if (got.rank == 0) round_ = got.record().round;
-        note_losses(from, got.rank, now);
+        link(got.rank).take(from.packets(), {got.record().sent, got.record().sent_again}, now);
         break;
       case Frame::Kind::leave:
         member(got.rank).link = Member::Link::left;
@@ -292,23 +285,7 @@ class Watchdog::Implementation {
     if (!watches_) return;
     if (is_root()) return judge_all(now);
     const double limit = setup_.progress->limits().of_silence() + patience;
-    if (now - heard(0) > limit * (has_losses(0, now) ? loss_factor : 1.0)) miss_root(now);
-  }
-
-  /// Counts packets that get lost on the way to a rank that was heard of, and back.
-  void note_losses(const Connection& from, int rank, double now) {
-    const Record& record = member(rank).record;
-    auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
-    there.take(from.packets(), now);
-    back.take({record.sent, record.sent_again}, now);
-  }
-  bool has_losses(int rank, double now) const {
-    const auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
-    return there.has_effect(now) || back.has_effect(now);
-  }
-  double loss(int rank) const {
-    const auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
-    return std::max(there.share(), back.share());
+    if (now - heard(0) > limit * (link(0).has_effect(now) ? loss_factor : 1.0)) miss_root(now);
   }
 
   void judge_all(double now) {
@@ -316,45 +293,37 @@ class Watchdog::Implementation {
       if (one.rank >= 0) member(one.rank).answers = one.is_confirmed();
     for (int r = 0; r < setup_.ranks; ++r) {
       member(r).silent = now - heard(r);
-      member(r).loss = loss(r);
-      member(r).has_losses = has_losses(r, now);
+      member(r).loss = link(r).share();
+      member(r).has_losses = link(r).has_effect(now);
     }
     const std::vector<Finding> found = alarms_.confirmed(
         judge(members_, setup_.progress->limits().of_silence()), members_, round_);
     if (found.empty()) return give_notice(now);
-    say(found[0]);
+    const Verdict verdict = verdict_of(found[0]);
+    say_why(verdict, setup_.folder);
     Frame alarm = frame(Frame::Kind::alarm);
-    alarm.set_text(found[0].text);
+    alarm.set_text(verdict.reason);
     tell_all(alarm);
-    record_verdict(found[0]);
-    end_job(found[0].text);
+    add_verdict(verdict, setup_.folder);
+    end_job(verdict.reason);
+  }
+
+  Verdict verdict_of(const Finding& found) {
+    return {token_, found.text, found.rank, found.rank < 0 ? "" : member(found.rank).host};
   }
 
   /// Says what slows the job down, not too often.
   void give_notice(double now) {
     const std::vector<Finding> found = slow_.confirmed(find_slow(members_), members_, round_);
     if (const std::optional<Finding> next = notices_.next(found, now))
-      write_to_standard_error(text("watchdog notice: ", next->text, "\n"));
+      write_line(text("watchdog notice: ", next->text));
   }
-
-  /// Says why the job ends.
-  void say(const Finding& found) const {
-    write_to_standard_error(
-        text("watchdog: ", found.text,
-             setup_.folder.empty() ? "" : text("; flight records are in ", flight_folder()), "\n"));
-  }
-  /// As say(), for programs.
-  void record_verdict(const Finding& found) {
-    if (setup_.folder.empty()) return;
-    add_verdict(setup_.folder + "/watchdog.jsonl",
-                {token_, found.text, found.rank, found.rank < 0 ? "" : member(found.rank).host});
-  }
-  std::string flight_folder() const { return setup_.folder + "/flight"; }
 
   /// Writes the flight record, waits for those of others, and ends the process.
   [[noreturn]] void end_job(const std::string& why) {
     if (!setup_.folder.empty())
-      write_flight_record(flight_folder(), *setup_.progress, member(setup_.rank).record, why);
+      write_flight_record(flight_folder(setup_.folder), *setup_.progress,
+                          member(setup_.rank).record, why);
     for (Connection& one : connections_)
       if (one.rank == 0) one.send(frame(Frame::Kind::written));
     std::set<int> expected;
@@ -416,11 +385,11 @@ class Watchdog::Implementation {
                     [&](const Connection& one) { return one.rank > 0 && one.rank < setup_.rank; });
     if (now < teller_by_ && may_answer) return;
     const std::vector<Finding> found = judge_root();
-    const Finding why =
-        found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0];
-    say(why);
-    record_verdict(why);
-    end_job(why.text);
+    const Verdict verdict =
+        verdict_of(found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0]);
+    say_why(verdict, setup_.folder);
+    add_verdict(verdict, setup_.folder);
+    end_job(verdict.reason);
   }
 
   /// What this rank knows of rank 0 alone.
@@ -459,11 +428,11 @@ class Watchdog::Implementation {
   // The members below are the thread's.
   std::vector<Connection> connections_;
   std::vector<Member> members_;
-  std::vector<double> heard_;  // when each rank was last heard of
-  std::set<int> written_;      // ranks whose flight records are written
-  double missed_ = -patience;  // when this process ran again after a long stop
-  std::vector<std::pair<LossMeter, LossMeter>> losses_;  // to each rank, and from it
-  std::int32_t round_ = 0;                               // of records, counted by rank 0
+  std::vector<double> heard_;     // when each rank was last heard of
+  std::set<int> written_;         // ranks whose flight records are written
+  double missed_ = -patience;     // when this process ran again after a long stop
+  std::vector<LinkMeter> links_;  // to each rank
+  std::int32_t round_ = 0;        // of records, counted by rank 0
   Confirmation alarms_, slow_;
   Notices notices_;
   double teller_by_ = 0.0;  // where rank 0 is lost: when this rank tells; 0: it is not

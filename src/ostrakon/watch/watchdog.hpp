@@ -24,7 +24,8 @@ class Watchdog {
     Progress* progress = nullptr;  ///< must outlive the watchdog
     int rank = 0, ranks = 1;
     int rank_in_plans = 0;
-    std::string folder;  ///< for watchdog.jsonl and flight/, see flight.hpp; empty: none is written
+    std::string folder;  ///< for watchdog.jsonl and flight/, see verdict.hpp and flight.hpp; empty:
+                         ///< none is written
     /// Returns every rank's text, on every rank; collective.
     std::function<std::vector<std::string>(const std::string&)> gather_texts;
   };

@@ -341,8 +341,9 @@ struct NormOfHeads {
         h.kind == NormKind::layernorm ? mean_.view().matrix(h.rows, h.heads) : View<C**>();
     head_norm_forward<T>(Exec(), norm, factors, matrix(y_), matrix(kept_));
     head_norm_statistics<T>(Exec(), norm, matrix(kept_), rstd, mean);
+    const DeviceArray<C> room(head_norm_sums_workspace<T>(h.rows, h.width, dweight_.size(), 1));
     head_norm_backward_parameters<T>(Exec(), h.width, matrix(kept_), rstd, mean, matrix(dy_),
-                                     dweight_);
+                                     dweight_, {1, room});
     head_norm_backward_input<T>(Exec(), norm, factors, matrix(kept_), rstd, mean, matrix(dx_));
     y = y_.host();
     kept = kept_.host();

@@ -7,6 +7,7 @@
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/attention/rotated_norms.hpp>
 #include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
@@ -188,6 +189,35 @@ TEST(RowTraffic, OtherKernelsReadAndWriteEachArrayOnce) {
                 make_rotary_frequencies(RotarySettings{10000.0}, head_width, rows), x, head_width,
                 rows, 0);
     });
+    {
+      const HeadNorm norm{head_width, NormKind::rmsnorm, NormWeight::plain, 1e-6};
+      const RotaryFrequencies turns =
+          make_rotary_frequencies(RotarySettings{10000.0}, head_width, rows);
+      const Rows<T> keys(rows, width / 4, 0, 7), kept_keys(rows, width / 4, 0, 8);
+      const DeviceArray<T> weight(random_values<T>(head_width, 9));
+      const DeviceArray<float> dweight(head_width), dkey_weight(head_width);
+      const std::int64_t room = head_norm_sums_workspace<T>(rows, head_width, head_width, 1);
+      const DeviceArray<float> of_queries(room), of_keys(room);
+      const auto normed = [&](Traffic& traffic) {
+        for (const auto* changed : {&x, &keys}) traffic.watch(changed->array, 1, 1);
+        for (const auto* kept : {&y, &kept_keys}) traffic.watch(kept->array, 0, 1);
+      };
+      expect_one_pass_of("norm_and_rotate", width, normed, [&] {
+        EXPECT_TRUE(norm_and_rotate<T>(exec, norm, {turns, rows, 0},
+                                       {{weight, x, y}, {weight, keys, kept_keys}}));
+      });
+      const auto differentiated = [&](Traffic& traffic) {
+        for (const auto* changed : {&x, &keys}) traffic.watch(changed->array, 1, 1);
+        for (const auto* kept : {&y, &kept_keys}) traffic.watch(kept->array, 1, 0);
+        for (const auto* blocks : {&of_queries, &of_keys}) traffic.watch_room(*blocks);
+      };
+      expect_one_pass_of("rotate_and_norm_backward", width, differentiated, [&] {
+        EXPECT_TRUE(rotate_and_norm_backward<T>(
+            exec, norm, {turns, rows, 0},
+            {{weight, y, x, dweight, of_queries}, {weight, kept_keys, keys, dkey_weight, of_keys}},
+            1));
+      });
+    }
     expect_one_pass_of("add_bias", width, changes(x), [&] { add_bias<T>(exec, x, bias.view()); });
     expect_one_pass_of("convert", width, reads(sums, y), [&] {
       convert<float, T, OnDevice>(exec, sums.array.view(), y.array.view());

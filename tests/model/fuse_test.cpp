@@ -3,6 +3,7 @@
 // that stay apart, and a block of a device takes fewer kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <ostrakon/math/launch_count.hpp>
 
@@ -36,10 +37,30 @@ void expect_same_bits(const ModelCase& which, const model::Recompute& recompute)
   for (const auto& [name, values] : apart) EXPECT_TRUE(joined.at(name) == values) << name;
 }
 
+/// Norms of heads that a device computes with the rotation behind them: by leaves, with weights of
+/// each head, of layer norm, and where positions restart.
+std::vector<ModelCase> cases_of_head_norms() {
+  std::vector<ModelCase> cases(4, long_cases()[1]);
+  for (ModelCase& which : cases) {
+    which.name = "llama, norms of heads, long";
+    which.settings.query_key_norm = model::QueryKeyNorm::head;
+    which.settings.head_dim = 32;
+    which.settings.ffn_width = 132;
+    which.settings.vocabulary = 516;
+    which.leaf = {2, 40};
+  }
+  cases[1].leaf = {2, 40, 1, 4, true};
+  cases[2].settings.query_key_norm = model::QueryKeyNorm::each_head;
+  cases[2].settings.norm_weight = math::NormWeight::one_plus;
+  cases[3].settings.query_key_norm_kind = math::NormKind::layernorm;
+  cases[3].leaf.tensor_grain = 2;
+  return cases;
+}
+
 TEST(Fuse, ChangesNoBit) {
   std::vector<ModelCase> cases = model_cases();
-  const std::vector<ModelCase> wider = long_cases();
-  cases.insert(cases.end(), wider.begin(), wider.end());
+  for (const std::vector<ModelCase>& more : {long_cases(), cases_of_head_norms()})
+    cases.insert(cases.end(), more.begin(), more.end());
   const std::vector<model::Recompute> recomputes = recompute_choices();
   enum Factor { type, which, defers };
   const int count = static_cast<int>(cases.size());
@@ -117,6 +138,33 @@ TEST(Fuse, TakesFewerKernelsOfADevice) {
     if (!on_device) continue;  // a host computes them one after the other
     EXPECT_LT(joined.size(), apart.size()) << ::testing::PrintToString(joined);
     EXPECT_LE(joined.size(), 34U) << ::testing::PrintToString(joined);
+  }
+}
+
+TEST(Fuse, NormsHeadsAndRotatesThemInOneKernel) {
+  model::DecoderSettings qwen3;
+  qwen3.norm = math::NormKind::rmsnorm;
+  qwen3.positions = model::Positions::rotary;
+  qwen3.activation = model::Activation::swiglu;
+  qwen3.query_key_norm = model::QueryKeyNorm::head;
+  qwen3.width = 4096;
+  qwen3.heads = 32;
+  qwen3.kv_heads = 8;
+  qwen3.head_dim = 128;
+  qwen3.ffn_width = 12288;
+  qwen3.vocabulary = 151936;
+  for (const bool fuses : {false, true}) {
+    const std::vector<std::string> names = kernels_of_block(qwen3, {1, 8192}, fuses);
+    const auto count = [&](const std::string& begin) {
+      return std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+        return name.compare(0, begin.size(), begin) == 0;
+      });
+    };
+    const bool is_joint = fuses && on_device;
+    EXPECT_EQ(count("norm_rotate"), is_joint ? 2 : 0) << ::testing::PrintToString(names);
+    EXPECT_EQ(count("rotate"), is_joint ? 0 : 2) << ::testing::PrintToString(names);
+    // Each norm has one, and three in backward.
+    EXPECT_EQ(count("head_norm"), is_joint ? 0 : 8) << ::testing::PrintToString(names);
   }
 }
 

@@ -184,6 +184,19 @@ __global__ __launch_bounds__(most, blocks) void run_block(const Body body) {
 using BlockTeam = KokkosTeam;
 #endif
 
+/// Returns the sum of `own` over `lanes` neighbouring threads, a power of two in a warp, in a tree;
+/// all threads of the warp call it. In tests on a host `own` is the sum of one thread.
+template <class C>
+KOKKOS_FUNCTION C sum_of_lanes(C own, [[maybe_unused]] int lanes) {
+#if defined(__CUDA_ARCH__)
+  for (int distance = 1; distance < lanes; distance *= 2)
+    own += __shfl_xor_sync(0xFFFFFFFFu, own, distance);
+#elif defined(__HIP_DEVICE_COMPILE__)
+  for (int distance = 1; distance < lanes; distance *= 2) own += __shfl_xor(own, distance);
+#endif
+  return own;
+}
+
 /// Runs body(team) for `teams` teams of `threads` threads, whole warps and at most `most`, with
 /// `memory` bytes of shared memory each, at most team_memory(); Body is KOKKOS_LAMBDA(const
 /// BlockTeam&). A multiprocessor has at least `blocks` teams of `most` threads, so that registers

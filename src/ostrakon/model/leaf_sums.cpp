@@ -103,12 +103,15 @@ void sum_head_norm_gradient(const Exec& exec, std::int64_t head_width, View<cons
                             View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums) {
-  sum_runs_of_leaves<T>(exec, sums, x.rows(), dweight,
-                        [&](std::int64_t begin, std::int64_t end, const auto& sum) {
-                          math::head_norm_backward_parameters<T>(
-                              exec, head_width, x.row_range(begin, end), rstd.row_range(begin, end),
-                              mean.row_range(begin, end), dy.row_range(begin, end), sum);
-                        });
+  if (!dweight) return;
+  const std::int64_t rows = x.rows() / dweight.rows();
+  for (std::int64_t i = 0; i < dweight.rows(); ++i) {
+    const std::int64_t begin = i * rows, end = begin + rows;
+    math::head_norm_backward_parameters<T>(exec, head_width, x.row_range(begin, end),
+                                           rstd.row_range(begin, end), mean.row_range(begin, end),
+                                           dy.row_range(begin, end), dweight.row(i),
+                                           {sums.leaves / dweight.rows(), sums.workspace});
+  }
 }
 
 template <class T>

@@ -39,7 +39,8 @@ std::int64_t bias_sums_workspace(std::int64_t outputs, std::int64_t leaves);
 /// dweight (1, head_width) or (1, heads * head_width) of the norm of each head; x and dy (rows,
 /// heads
 /// * head_width), rstd and, of layer norm, mean (rows, heads). See math/attention/head_norm.hpp.
-/// Where dweight has several rows, each has the sum over an equal run of leaves.
+/// Where dweight has several rows, each has the sum over an equal run of leaves. Workspace:
+/// math::head_norm_sums_workspace().
 template <class T>
 void sum_head_norm_gradient(const Exec& exec, std::int64_t head_width, View<const T**> x,
                             View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/held_heads.hpp>
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
@@ -203,6 +204,16 @@ void head_norm_forward(const Exec& exec, const HeadNorm& norm, View<const T*> we
   check_weight<T>(name, norm.gain, weight, norm.head_width, x.columns());
   require_shape(name, "kept", kept, x.rows(), x.columns());
   if (rstd) check_statistics<compute_t<T>>(name, NormKind::rmsnorm, x.rows(), heads, rstd, {});
+#if OSTRAKON_ON_DEVICE
+  if constexpr (!std::is_same_v<T, double>)
+    if (!rstd && hold_heads<T>(norm.head_width, x, kept)) {
+      HeldArrays<T> arrays;
+      arrays[0].weight = weight;
+      arrays[0].in = arrays[0].out = x;
+      arrays[0].kept = kept;
+      return held_heads_forward<T>(exec, name, norm, arrays, 1);
+    }
+#endif
   with_gain(norm.gain, [&](auto constant) {
     normalize_heads<constant(), T>(exec, name, norm, weight, x, kept, rstd);
   });
@@ -215,6 +226,10 @@ void head_norm_statistics(const Exec& exec, const HeadNorm& norm, View<const T**
   const char* const name = "head_norm_rstd";
   const std::int64_t width = norm.head_width, heads = heads_of(name, x.columns(), width);
   check_statistics<C>(name, norm.kind, x.rows(), heads, rstd, mean);
+#if OSTRAKON_ON_DEVICE
+  if constexpr (!std::is_same_v<T, double>)
+    if (can_hold_heads<T>(width)) return held_heads_statistics<T>(exec, name, norm, x, rstd, mean);
+#endif
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(norm.epsilon);
   const bool centered = norm.kind == NormKind::layernorm;
@@ -246,23 +261,34 @@ void head_norm_backward_input(const Exec& exec, const HeadNorm& norm, View<const
   require_shape(name, "gradient", gradient, x.rows(), x.columns());
   require(!projections || (heads == 1 && norm.kind == NormKind::rmsnorm), name,
           ": projections of several pieces; expected one head and RMS norm");
+#if OSTRAKON_ON_DEVICE
+  if constexpr (!std::is_same_v<T, double>)
+    if (!projections && hold_heads<T>(norm.head_width, x, gradient)) {
+      HeldArrays<T> arrays;
+      arrays[0].weight = weight;
+      arrays[0].in = x;
+      arrays[0].dout = arrays[0].out = gradient;
+      arrays[0].rstd = rstd;
+      arrays[0].mean = mean;
+      return held_heads_backward<T>(exec, name, norm, arrays, 1);
+    }
+#endif
   with_gain(norm.gain, [&](auto constant) {
     differentiate_heads<constant(), T>(exec, name, norm, weight, x, rstd, mean, gradient,
                                        projections);
   });
 }
 
+namespace {
+
+/// The gradient of a weight by the rows of one leaf.
 template <class T>
-void head_norm_backward_parameters(const Exec& exec, std::int64_t head_width, View<const T**> x,
-                                   View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
-                                   View<const T**> dy, View<compute_t<T>*> dweight) {
+void sum_leaf(const Exec& exec, const char* name, std::int64_t head_width, View<const T**> x,
+              View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean, View<const T**> dy,
+              View<compute_t<T>*> dweight) {
   using C = compute_t<T>;
-  const char* const name = "head_norm_dw";
   const std::int64_t rows = x.rows(), width = head_width;
-  const std::int64_t heads = heads_of(name, x.columns(), width);
-  const std::int64_t of_weight = heads_of(name, dweight.size(), width);
-  check_statistics<C>(name, NormKind::rmsnorm, rows, heads, rstd, {});
-  require_shape(name, "dy", dy, rows, x.columns());
+  const std::int64_t heads = x.columns() / width, of_weight = dweight.size() / width;
 #if OSTRAKON_ON_DEVICE
   const std::int64_t columns = dweight.size(), parts = heads / of_weight;
   sum_over_rows<C, 1>(
@@ -298,6 +324,51 @@ void head_norm_backward_parameters(const Exec& exec, std::int64_t head_width, Vi
           dweight[head_of_weight * width + first + j] = sum[j];
       });
 #endif
+}
+
+}  // namespace
+
+template <class T>
+void head_norm_backward_parameters(const Exec& exec, std::int64_t head_width, View<const T**> x,
+                                   View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
+                                   View<const T**> dy, View<compute_t<T>*> dweight,
+                                   const RowSums<compute_t<T>>& sums) {
+  using C = compute_t<T>;
+  const char* const name = "head_norm_dw";
+  const std::int64_t rows = x.rows(), heads = heads_of(name, x.columns(), head_width);
+  heads_of(name, dweight.size(), head_width);
+  check_statistics<C>(name, NormKind::rmsnorm, rows, heads, rstd, {});
+  require_shape(name, "dy", dy, rows, x.columns());
+#if OSTRAKON_ON_DEVICE
+  if constexpr (!std::is_same_v<T, double>)
+    if (sums_held_heads<T>(head_width, dweight.size()) && hold_heads<T>(head_width, x, dy)) {
+      HeldArrays<T> arrays;
+      arrays[0].in = x;
+      arrays[0].dout = dy;
+      arrays[0].rstd = rstd;
+      arrays[0].mean = mean;
+      arrays[0].dweight = dweight;
+      arrays[0].workspace = sums.workspace;
+      return held_heads_backward<T>(exec, name,
+                                    {head_width, NormKind::rmsnorm, NormWeight::none, 0.0}, arrays,
+                                    1, sums.leaves);
+    }
+#endif
+  sum_leaves(exec, sums, rows, std::array{dweight},
+             [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+               sum_leaf<T>(exec, name, head_width, x.row_range(begin, end),
+                           rstd.row_range(begin, end), mean.row_range(begin, end),
+                           dy.row_range(begin, end), sum[0]);
+             });
+}
+
+template <class T>
+std::int64_t head_norm_sums_workspace(std::int64_t rows, std::int64_t head_width,
+                                      std::int64_t of_weight, std::int64_t leaves,
+                                      KernelForm form) {
+  const bool is_held = sums_held_heads<T>(head_width, of_weight);
+  return row_sums_workspace(rows, of_weight, leaves, rows_of_norm_block,
+                            is_held ? form : KernelForm::host);
 }
 
 // ---- rows in pieces -----------------------------------------------------------------------------
@@ -362,7 +433,10 @@ void head_norm_projections(const Exec& exec, NormWeight gain, std::int64_t colum
       View<const compute_t<T>**>, View<T**>, View<const compute_t<T>**>);                        \
   template void head_norm_backward_parameters<T>(                                                \
       const Exec&, std::int64_t, View<const T**>, View<const compute_t<T>**>,                    \
-      View<const compute_t<T>**>, View<const T**>, View<compute_t<T>*>);                         \
+      View<const compute_t<T>**>, View<const T**>, View<compute_t<T>*>,                          \
+      const RowSums<compute_t<T>>&);                                                             \
+  template std::int64_t head_norm_sums_workspace<T>(std::int64_t, std::int64_t, std::int64_t,    \
+                                                    std::int64_t, KernelForm);                   \
   template void head_norm_squares<T>(const Exec&, std::int64_t, View<const T**>,                 \
                                      View<compute_t<T>**>);                                      \
   template void head_norm_projections<T>(const Exec&, NormWeight, std::int64_t, View<const T*>,  \

@@ -3,6 +3,7 @@
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/row_sums.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -40,12 +41,19 @@ void head_norm_backward_input(const Exec& exec, const HeadNorm& norm, View<const
                               View<const compute_t<T>**> mean, View<T**> gradient,
                               View<const compute_t<T>**> projections = {});
 
-/// dweight (head_width) or (heads * head_width), overwritten: the sum over rows and, of a weight
-/// for all heads, over heads, in a fixed order.
+/// dweight (head_width) or (heads * head_width), overwritten: the sum over leaves of rows and, of a
+/// weight for all heads, over heads, in a fixed order. Workspace: head_norm_sums_workspace().
 template <class T>
 void head_norm_backward_parameters(const Exec& exec, std::int64_t head_width, View<const T**> x,
                                    View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
-                                   View<const T**> dy, View<compute_t<T>*> dweight);
+                                   View<const T**> dy, View<compute_t<T>*> dweight,
+                                   const RowSums<compute_t<T>>& sums);
+
+/// Elements of compute_t<T> of the workspace of these sums, for a weight of `of_weight` elements.
+template <class T>
+std::int64_t head_norm_sums_workspace(std::int64_t rows, std::int64_t head_width,
+                                      std::int64_t of_weight, std::int64_t leaves,
+                                      KernelForm form = kernel_form);
 
 // RMS norm of whole rows of `columns` columns, of which x has a piece: a head here is all that x
 // has of a row. What is needed of the other pieces are two sums of each row.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/attention/rotary.hpp>
 
-#include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/attention/sine_cosine.hpp>
-#include <ostrakon/math/fast_divide.hpp>
+#include <ostrakon/math/attention/rotary_rows.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <type_traits>
 
@@ -12,30 +10,10 @@ namespace ostrakon::math {
 
 namespace {
 
-// Kernels take the frequencies of so many pairs as arguments, and more pairs by more kernels.
-constexpr std::int64_t most_pairs = 128;
-
-/// Pairs [first, first + count) of every head.
-struct Pairs {
-  std::int64_t first, count;
-  std::int64_t all;  ///< of a head: elements from one of a pair to the other
-};
-
 // An item is a block of rows by a block of pairs: it computes sine and cosine of a row once for all
 // heads.
 constexpr std::int64_t rows_per_item = per_item(32);
 constexpr std::int64_t pairs_per_item = per_item(64);
-
-/// The positions of rows, see rotate().
-struct RowPositions {
-  FastDivide by_tokens;
-  std::int64_t first;
-  View<const std::int32_t*> document_begins;
-
-  KOKKOS_INLINE_FUNCTION std::int64_t of(std::int64_t row) const {
-    return first + by_tokens.rest(row) - (document_begins ? std::int64_t{document_begins[row]} : 0);
-  }
-};
 
 /// Radians per position. They are double, as the angle's error grows with the position.
 struct Radians {
@@ -93,29 +71,10 @@ void rotate_rows(const Exec& exec, bool inverse, const View<T**>& all, std::int6
 
 #if OSTRAKON_ON_DEVICE
 
-// For 16-bit and float arrays a device computes angles as integers and sines in float, as it has
-// little throughput in double.
-
-/// Rotation per position of each pair, in 2^-64 turns: multiplied by a position, modulo 2^64, it is
-/// the angle without whole turns, with an error of at most position * 2^-54 turns for frequencies
-/// of up to 1 radian.
-struct Turns {
-  std::uint64_t of_pair[most_pairs] = {};
-
-  Turns(const RotaryFrequencies& frequencies, const Pairs& pairs) {
-    constexpr double turn = 6.283185307179586;
-    for (std::int64_t i = 0; i < pairs.count; ++i) {
-      const double turns = frequencies.radians[static_cast<std::size_t>(pairs.first + i)] / turn;
-      of_pair[i] = static_cast<std::uint64_t>((turns - std::floor(turns)) * 0x1p64);
-    }
-  }
-};
-
 /// Rotates pairs of every head of x; a thread has n pairs of some heads.
 template <int n, class T>
-void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64_t head_width,
-                  const Turns& turns, float factor, const Pairs& pairs,
-                  const RowPositions& row_positions) {
+void rotate_pairs(const Exec& exec, const View<T**>& x, std::int64_t head_width, const Turns& turns,
+                  const Pairs& pairs, const RowPositions& row_positions) {
   constexpr std::int64_t heads_of_thread = 4;
   const std::int64_t heads = x.columns() / head_width, groups = items_for(heads, heads_of_thread);
   const std::int64_t threads = groups * pairs.count / n;
@@ -124,7 +83,6 @@ void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64
   const View<T**> all = x;
   const Turns table = turns;
   const Pairs rotated = pairs;
-  const float sine_factor = inverse ? -factor : factor;
   for_each_row(
       exec, "rotate", x.rows(), threads * elements_of_thread,
       KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
@@ -135,23 +93,18 @@ void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64
           const std::int64_t group = by_pairs.quotient(item), pair = by_pairs.rest(item) * n;
           float sine[n] = {}, cosine[n] = {};
           for (int i = 0; i < n; ++i) {
-            const SineCosineFloat turned = sine_cosine_of_turns(position * table.of_pair[pair + i]);
-            sine[i] = sine_factor * turned.sine;
-            cosine[i] = factor * turned.cosine;
+            const SineCosineFloat turned = table.at(position, pair + i);
+            sine[i] = turned.sine;
+            cosine[i] = turned.cosine;
           }
           const std::int64_t end = smaller(heads, (group + 1) * heads_of_thread);
           for (std::int64_t head = group * heads_of_thread; head < end; ++head) {
             T* const low = values.data() + head * head_width + rotated.first + pair;
             T* const high = low + rotated.all;
-            const Vector<T, n> a = load_vector<n>(low), b = load_vector<n>(high);
-            Vector<T, n> turned_a, turned_b;
-            for (int i = 0; i < n; ++i) {
-              const float from_a = a.at[i], from_b = b.at[i];
-              turned_a.at[i] = static_cast<T>(from_a * cosine[i] - from_b * sine[i]);
-              turned_b.at[i] = static_cast<T>(from_b * cosine[i] + from_a * sine[i]);
-            }
-            store_vector<n>(low, turned_a);
-            store_vector<n>(high, turned_b);
+            Vector<T, n> a = load_vector<n>(low), b = load_vector<n>(high);
+            for (int i = 0; i < n; ++i) rotate_pair(a.at[i], b.at[i], sine[i], cosine[i]);
+            store_vector<n>(low, a);
+            store_vector<n>(high, b);
           }
         });
       });
@@ -183,12 +136,11 @@ void rotate(const Exec& exec, Rotation rotation, const RotaryFrequencies& freque
       constexpr int n = vector_elements<T>();
       const bool in_vectors =
           begin_vectors<n>(x.data()) && x.stride() % n == 0 && half % n == 0 && head_width % n == 0;
-      const Turns turns(frequencies, pairs);
-      const auto factor = static_cast<float>(frequencies.factor);
+      const Turns turns(frequencies, pairs, inverse);
       if (in_vectors)
-        rotate_pairs<n>(exec, inverse, x, head_width, turns, factor, pairs, positions);
+        rotate_pairs<n>(exec, x, head_width, turns, pairs, positions);
       else
-        rotate_pairs<1>(exec, inverse, x, head_width, turns, factor, pairs, positions);
+        rotate_pairs<1>(exec, x, head_width, turns, pairs, positions);
     } else
 #endif
       rotate_rows<T>(exec, inverse, x, head_width, Radians(frequencies, pairs), frequencies.factor,

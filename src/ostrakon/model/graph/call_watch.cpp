@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <ostrakon/model/graph/call_watch.hpp>
 
 namespace ostrakon::model::graph {
@@ -18,7 +19,15 @@ double floor_bytes(const PlacedCall& call, const Program& program, std::int64_t 
   };
   std::int64_t bytes = 0;
   for (const Place& read : call.reads) bytes += of_place(read);
-  for (const Place& written : call.writes) bytes += of_place(written);
+  // The last of a joint's values that lie at one place stays.
+  for (std::size_t i = 0; i < call.writes.size(); ++i) {
+    const auto is_here = [&](const Place& later) {
+      return later.home == call.writes[i].home && later.offset == call.writes[i].offset;
+    };
+    if (std::none_of(call.writes.begin() + static_cast<std::ptrdiff_t>(i) + 1, call.writes.end(),
+                     is_here))
+      bytes += of_place(call.writes[i]);
+  }
   for (std::size_t i = 0; i < call.call.weights.size(); ++i) {
     const int w = call.call.weights[i];
     bytes += Call::is_weight(w) ? of_weight(w) * number_bytes : of_place(call.weights[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <ostrakon/model/graph/arrays.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
@@ -92,24 +93,31 @@ class Fusion {
   /// Joins the leading call with what can be joined.
   void join_all(Calls& calls, std::size_t leading) {
     const std::shared_ptr<const Joint> joint = std::exchange(calls[leading].joint, nullptr);
-    const Call alone = calls[leading];
-    for (std::size_t n = 0; n < joint->others.size(); ++n)
-      for (std::size_t i = 0; i < calls.size(); ++i) {
-        if (!is_named(joint->others[n], alone, calls[i])) continue;
+    for (std::size_t n = 0; n < joint->others.size(); ++n) {
+      const std::optional<Call> to = part_of(calls[leading], joint->others[n].to + 1);
+      for (std::size_t i = 0; to && i < calls.size(); ++i) {
+        if (!is_named(joint->others[n], *to, calls[i])) continue;
         const std::size_t joined = join(calls, leading, i, *joint, static_cast<int>(n));
         if (joined == calls.size()) continue;
         leading = joined;
         break;
       }
+    }
+  }
+  /// What a call that leads has joined as part `number`; 0 is itself.
+  static std::optional<Call> part_of(const Call& leading, int number) {
+    if (leading.parts.empty() && number == 0) return leading;
+    for (const Call& part : leading.parts)
+      if (part.part == number) return part;
+    return {};
   }
 
   static bool is_named(const Joint::Other& other, const Call& leading, const Call& call) {
     if (call.tag != other.tag || !call.parts.empty()) return false;
     if (other.order == Joint::Order::behind)
-      return !call.reads.empty() && call.reads.front() == at(leading.writes, other.index);
+      return contains(call.reads, at(leading.writes, other.index));
     const int taken = at(leading.reads, other.index);
-    return other.order == Joint::Order::before ? contains(call.writes, taken)
-                                               : !call.reads.empty() && call.reads.front() == taken;
+    return contains(other.order == Joint::Order::before ? call.writes : call.reads, taken);
   }
 
   /// Returns the index of the joined call, or the number of calls: they stay apart.
@@ -210,10 +218,9 @@ class Fusion {
     const Joint::Other& how = at(joint.others, number);
     other.part = number + 1;
     Calls parts = leading.parts.empty() ? Calls{leading} : leading.parts;
-    const Call& alone =
-        *std::find_if(parts.begin(), parts.end(), [](const Call& one) { return one.part == 0; });
     if (how.over >= 0 && !leading.in_place && !other.in_place)
-      joined.replaces.emplace_back(other.writes.front(), at(alone.reads, how.over));
+      joined.replaces.emplace_back(other.writes.front(),
+                                   at(part_of(leading, how.to + 1)->reads, how.over));
     const Calls others = {other};
     parts.insert(leads ? parts.end() : parts.begin(), others.begin(), others.end());
     append(joined.replaces, other.replaces);
@@ -229,10 +236,13 @@ class Fusion {
     return joined;
   }
 
-  /// A joint kernel reads each value once, and writes each once.
+  /// A joint kernel reads each value once, and writes each once, but those over which it writes
+  /// another.
   double bytes_moved_once(const Call& call) const {
-    std::set<int> values(call.reads.begin(), call.reads.end());
-    values.insert(call.writes.begin(), call.writes.end());
+    std::set<int> values(call.writes.begin(), call.writes.end());
+    for (auto [to, from] : call.replaces)
+      if (call.in_place) values.erase(from);
+    values.insert(call.reads.begin(), call.reads.end());
     double bytes = 0.0;
     for (const int v : values) bytes += static_cast<double>(l_.graph.bytes_of(v));
     return bytes;

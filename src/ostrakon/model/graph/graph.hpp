@@ -174,10 +174,13 @@ struct Joint {
     std::string tag;  ///< Call::tag
     Order order = Order::beside;
     /// The value by which they are joined has this index among those that the leading call reads,
-    /// or, behind it, writes. The other reads it first or, before the leading call, writes it.
+    /// or, behind it, writes. The other reads it or, before the leading call, writes it.
     int index = 0;
     /// What the other writes first may lie where the leading call reads this value; -1: elsewhere.
     int over = -1;
+    /// Which of `others`, that comes before this one, takes the leading call's part in this; it is
+    /// joined if that one is. -1: the leading call itself.
+    int to = -1;
   };
   std::vector<Other> others;
   /// Takes Arguments::part: 0 is the leading call, 1 + i others[i].

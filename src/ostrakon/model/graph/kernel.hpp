@@ -70,6 +70,9 @@ class Arguments {
     return {};
   }
 
+  /// Computes the calls of a Joint that are here one after the other.
+  inline void run_parts(const Exec& exec) const;
+
   int reads() const { return static_cast<int>(call_.reads.size()); }
   int writes() const { return static_cast<int>(call_.writes.size()); }
   int weights() const { return static_cast<int>(call_.call.weights.size()); }
@@ -235,6 +238,11 @@ class Arguments {
 struct Kernel {
   std::function<void(const Exec&, const Arguments&)> run;
 };
+
+void Arguments::run_parts(const Exec& exec) const {
+  for (const PlacedCall& one : call_.parts)
+    one.call.kernel->run(exec, Arguments(one, program_, buffers_, turn_));
+}
 
 inline std::shared_ptr<const Kernel> make_kernel(
     std::function<void(const Exec&, const Arguments&)> run) {

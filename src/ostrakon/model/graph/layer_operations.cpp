@@ -5,6 +5,7 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/attention/rotated_norms.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
@@ -201,10 +202,13 @@ int Operations<T>::head_norm(int x, const std::string& name, const math::HeadNor
   forward.is_by_row = false;  // in place of what is one array for all rows
   forward.replaces = {{made, x}};
   forward.in_place = true;
+  forward.tag = text("norm of heads ", made);
+  head_norms_[made] = norm;
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_forward<T>(exec, norm, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
   });
   Call find = pass({name + ".rstd", {kept}, statistics}, x, width);
+  find.tag = text("statistics ", made);
   find.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_statistics<T>(exec, norm, a.read<T>(0), a.written<Compute>(0),
                                   a.written<Compute>(1));
@@ -214,7 +218,9 @@ int Operations<T>::head_norm(int x, const std::string& name, const math::HeadNor
   Calls backward = {std::move(find)};
   if (has_weight) {
     Call gradient = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
-    gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(of_weight, leaves))};
+    gradient.scratch = {bytes_of<Compute>(math::head_norm_sums_workspace<T>(
+        value(x).rows, head_width, of_weight, leaves, leaf_.kernels))};
+    gradient.tag = text("d weight ", made);
     gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<Compute*> sums = a.gradient<Compute>(0);
       sum_head_norm_gradient<T>(
@@ -226,6 +232,7 @@ int Operations<T>::head_norm(int x, const std::string& name, const math::HeadNor
   Call input = pass({"d " + name, reads, {~x}, weights}, x, 2 * width);
   input.replaces = {{~x, ~made}};
   input.in_place = true;
+  input.tag = text("d norm of heads ", made);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_backward_input<T>(exec, norm, a.weight<T>(0), a.read<T>(0), a.read<Compute>(2),
                                       a.read<Compute>(3), a.written<T>(0));
@@ -318,7 +325,8 @@ std::vector<int> Operations<T>::row_norms(const std::vector<int>& x,
     if (has_weight) {
       Call gradient = pass({"d " + names[at] + ".weight", reads, {}, {}, weight}, x[at], 2 * width);
       gradient.reads.pop_back();
-      gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(width, leaves))};
+      gradient.scratch = {bytes_of<Compute>(math::head_norm_sums_workspace<T>(
+          value(x[at]).rows, width, width, leaves, leaf_.kernels))};
       gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
         sum_head_norm_gradient<T>(
             exec, width, a.read<T>(0), a.read<Compute>(2).column_range(i, i + 1), {}, a.read<T>(1),
@@ -547,8 +555,66 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
   };
   forward.kernel = kernel(math::Rotation::forward);
   backward.kernel = kernel(math::Rotation::inverse);
+  join_norms(x, frequencies, forward, backward);
   append({{forward}, {backward}});
   return made;
+}
+
+/// Behind norms of heads a device computes these and the rotation in one kernel, and so it does in
+/// backward where the rows of a leaf are one run.
+template <class T>
+void Operations<T>::join_norms(const std::vector<int>& x,
+                               const math::RotaryFrequencies& frequencies, Call& forward,
+                               Call& backward) const {
+  const auto first = head_norms_.find(x.front());
+  if (first == head_norms_.end()) return;
+  const math::HeadNorm norm = first->second;
+  const auto count = static_cast<int>(x.size());
+  std::vector<Joint::Other> norms, gradients;
+  for (int i = 0; i < count; ++i) {
+    const int v = x[static_cast<std::size_t>(i)];
+    if (head_norms_.count(v) == 0) return;
+    norms.push_back({text("norm of heads ", v), Joint::Order::before, i});
+    // The one for the weight first: it reads what the other one replaces.
+    gradients.push_back({text("d weight ", v), Joint::Order::behind, i});
+    gradients.push_back({text("d norm of heads ", v), Joint::Order::behind, i});
+    gradients.push_back({text("statistics ", v), Joint::Order::before, 2, -1, 3 * i + 1});
+  }
+  const auto rows_of = [frequencies](const RunOfRows& run) {
+    return math::RotaryRows{frequencies, run.tokens, run.position, run.document_begins};
+  };
+  forward.joint = std::make_shared<Joint>(Joint{
+      norms, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {
+        std::vector<Arguments> parts;
+        for (int i = 0; i < count; ++i)
+          if (const std::optional<Arguments> part = a.part(1 + i)) parts.push_back(*part);
+        bool is_done = parts.size() == static_cast<std::size_t>(count);
+        for_each_run(leaf, a, a.part(0)->written<T>(0).rows(), [&](const RunOfRows& run) {
+          std::vector<math::NormedHeads<T>> heads;
+          for (const Arguments& part : parts)
+            heads.push_back({part.weight<T>(0), part.written<T>(0).row_range(run.begin, run.end),
+                             part.written<T>(1).row_range(run.begin, run.end)});
+          is_done = is_done && math::norm_and_rotate<T>(exec, norm, rows_of(run), heads);
+        });
+        if (!is_done) a.run_parts(exec);
+      })});
+  if (leaf_.is_cut() || leaf_.decodes()) return;
+  const std::int64_t leaves = leaf_.leaves();
+  backward.joint = std::make_shared<Joint>(
+      Joint{gradients, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {
+              std::vector<math::NormedHeadGradients<T>> heads;
+              for (int i = 0; i < count; ++i) {
+                const std::optional<Arguments> sums = a.part(1 + 3 * i), input = a.part(2 + 3 * i);
+                if (!input) return a.run_parts(exec);
+                heads.push_back({input->weight<T>(0), input->read<T>(0), input->written<T>(0),
+                                 sums ? sums->gradient<Compute>(0) : View<Compute*>(),
+                                 sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+              }
+              for_each_run(leaf, a, heads.front().kept.rows(), [&](const RunOfRows& run) {
+                if (!math::rotate_and_norm_backward<T>(exec, norm, rows_of(run), heads, leaves))
+                  a.run_parts(exec);
+              });
+            })});
 }
 
 // ---- activations --------------------------------------------------------------------------------

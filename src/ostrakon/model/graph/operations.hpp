@@ -250,6 +250,9 @@ class Operations {
   /// Calls of backward. `halves`: of the weight's gradient.
   Calls linear_backward(int x, const std::string& name, const std::vector<int>& made,
                         std::int64_t outputs, int halves) const;
+  /// Has rotations of norms of heads, if x are that, lead joints with these.
+  void join_norms(const std::vector<int>& x, const math::RotaryFrequencies& frequencies,
+                  Call& forward, Call& backward) const;
   int add_bytes(const std::string& name, std::int64_t bytes);
   /// `border`: where experts are a unit of their own.
   Operation route(int x, const std::string& name, const MoeDispatchLayout* border,
@@ -274,8 +277,9 @@ class Operations {
   std::string prefix_;
   Graph graph_;
   Division division_;
-  std::map<std::string, int> weights_;  // by name
-  std::int64_t counted_ = 0;            // experts of the mixtures so far, which count their rows
+  std::map<std::string, int> weights_;        // by name
+  std::map<int, math::HeadNorm> head_norms_;  // by what they make
+  std::int64_t counted_ = 0;  // experts of the mixtures so far, which count their rows
 };
 
 }  // namespace ostrakon::model::graph

@@ -50,7 +50,7 @@ struct BendKind {
 
 /// Writes where the kernels that it stands in have nothing to write; null: not at all.
 template <class T>
-void write_strange(const Exec& exec, T* where) {
+static void write_strange(const Exec& exec, T* where) {
   if (where != nullptr)
     for_each(
         exec, 1, KOKKOS_LAMBDA(std::int64_t) { *where = T(7); });
@@ -58,7 +58,7 @@ void write_strange(const Exec& exec, T* where) {
 
 /// y = size tanh(scale x + shift) + offset, by element; scale and shift are of columns.
 template <class T>
-void bend_forward(const OperationForward<T>& call, const BendKind& kind, int number) {
+static void bend_forward(const OperationForward<T>& call, const BendKind& kind, int number) {
   using C = compute_t<T>;
   const auto x = call.inputs[0];
   const auto y = call.output;
@@ -83,7 +83,7 @@ void bend_forward(const OperationForward<T>& call, const BendKind& kind, int num
 }
 
 template <class T>
-void bend_backward(const OperationBackward<T>& call, const BendKind& kind, int number) {
+static void bend_backward(const OperationBackward<T>& call, const BendKind& kind, int number) {
   using C = compute_t<T>;
   const auto x = call.inputs[0], dy = call.gradient;
   const auto dx = call.input_gradients[0];
@@ -132,7 +132,7 @@ Operation<T> bend(Value x, const BendKind& kind) {
 
 /// The loss of a row: the sum of squares of x - target - 0.3, with a target that is trained.
 template <class T>
-void squares_forward(const OperationForward<T>& call, Fault fault) {
+static void squares_forward(const OperationForward<T>& call, Fault fault) {
   const auto x = call.inputs[0];
   const auto c = call.parameters[0];
   const auto losses = call.losses;
@@ -148,7 +148,7 @@ void squares_forward(const OperationForward<T>& call, Fault fault) {
   if (fault == Fault::writes_output) write_strange(call.exec, call.output.data());
 }
 template <class T>
-void squares_backward(const OperationBackward<T>& call, Fault fault) {
+static void squares_backward(const OperationBackward<T>& call, Fault fault) {
   const auto x = call.inputs[0];
   const auto c = call.parameters[0];
   const auto dx = call.input_gradients[0];

@@ -39,7 +39,7 @@ inline LeafSize built_leaf(std::int64_t tensor_ranks = 1, std::int64_t pieces = 
 
 /// y = scale tanh(x), by element; the scale is of columns. `sign`: -1, or 1 for a wrong gradient.
 template <class T>
-void tanh_forward(const OperationForward<T>& call) {
+static void tanh_forward(const OperationForward<T>& call) {
   const auto x = call.inputs[0];
   const auto scale = call.parameters[0];
   const auto y = call.output;
@@ -49,7 +49,7 @@ void tanh_forward(const OperationForward<T>& call) {
       });
 }
 template <class T>
-void tanh_backward(const OperationBackward<T>& call, int sign) {
+static void tanh_backward(const OperationBackward<T>& call, int sign) {
   using C = compute_t<T>;
   const auto x = call.inputs[0], dy = call.gradient;
   const auto dx = call.input_gradients[0];
@@ -79,7 +79,7 @@ Operation<T> scaled_tanh(Value x, std::int64_t columns, int sign = -1) {
 
 /// y(i, j) = tanh(sum over k of x(i, k) w(k, j)), by row, to as many columns. Backward reads y.
 template <class T>
-void mixed_forward(const OperationForward<T>& call) {
+static void mixed_forward(const OperationForward<T>& call) {
   const auto x = call.inputs[0];
   const auto y = call.output;
   const auto w = call.parameters[0];
@@ -92,7 +92,7 @@ void mixed_forward(const OperationForward<T>& call) {
       });
 }
 template <class T>
-void mixed_backward(const OperationBackward<T>& call) {
+static void mixed_backward(const OperationBackward<T>& call) {
   using C = compute_t<T>;
   const auto x = call.inputs[0], y = call.output, dy = call.gradient;
   const auto dx = call.input_gradients[0];
@@ -123,7 +123,7 @@ Operation<T> mixed(Value x) {
 
 /// The loss of a row: the sum of squares of x - x0, of which x0 is the batch.
 template <class T>
-void misfit_forward(const OperationForward<T>& call) {
+static void misfit_forward(const OperationForward<T>& call) {
   const auto x = call.inputs[0];
   const auto losses = call.losses;
   const std::int64_t first = call.first_row, columns = x.columns();
@@ -138,7 +138,7 @@ void misfit_forward(const OperationForward<T>& call) {
       });
 }
 template <class T>
-void misfit_backward(const OperationBackward<T>& call) {
+static void misfit_backward(const OperationBackward<T>& call) {
   const auto x = call.inputs[0];
   const auto dx = call.input_gradients[0];
   const std::int64_t first = call.first_row, columns = x.columns();

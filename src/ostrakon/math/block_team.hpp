@@ -202,8 +202,9 @@ KOKKOS_FUNCTION C sum_of_lanes(C own, [[maybe_unused]] int lanes) {
 /// BlockTeam&). A multiprocessor has at least `blocks` teams of `most` threads, so that registers
 /// are divided by as many. With CUDA `cluster` successive teams are a cluster (team_cluster.hpp).
 template <int most, int blocks = 1, class Body>
-void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
-                         std::int64_t memory, const Body& body, [[maybe_unused]] int cluster = 1) {
+static void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
+                                std::int64_t memory, const Body& body,
+                                [[maybe_unused]] int cluster = 1) {
   if (teams == 0 || LaunchCount::takes_one(name)) return;
   const ObservedKernel observed(name);
 #if OSTRAKON_CUDA_TEAMS

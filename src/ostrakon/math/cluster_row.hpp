@@ -53,8 +53,8 @@ using ClusterRow = HeldRow<n, vectors_of_joined<vectors>, JoinedTeams>;
 /// is KOKKOS_LAMBDA(const ClusterRow<n, vectors>&, int64_t). Each of teams_of_cluster() teams has
 /// up to `most` threads.
 template <int n, int vectors, int most, class Body>
-void for_each_held_by_cluster(const Exec& exec, const char* name, std::int64_t count,
-                              std::int64_t width, const Body& body) {
+static void for_each_held_by_cluster(const Exec& exec, const char* name, std::int64_t count,
+                                     std::int64_t width, const Body& body) {
   const int teams = products_on_device ? teams_of_cluster(exec) : 1;
   for_each_cluster<most>(
       exec, name, count, teams, threads_of_held_row<n, vectors>(items_for(width, teams)), 0,

@@ -31,9 +31,9 @@ struct ColumnTile {
 /// tree sums the lanes, so that the result depends on the shape alone. n is 1, or larger if
 /// terms.begin_vectors<n>(). Allocates nothing.
 template <int n, class C, int outputs, class Terms>
-void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t rows,
-                              std::int64_t columns, const Terms& terms,
-                              const Kokkos::Array<View<C*>, outputs>& sums) {
+static void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t rows,
+                                     std::int64_t columns, const Terms& terms,
+                                     const Kokkos::Array<View<C*>, outputs>& sums) {
   using Tile = ColumnTile<C, outputs>;
   constexpr int groups = Tile::columns / n;
   constexpr int items = Tile::lanes * groups;

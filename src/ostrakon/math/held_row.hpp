@@ -184,8 +184,8 @@ int threads_of_held_row(std::int64_t width) {
 /// KOKKOS_LAMBDA(const HeldRow<n, vectors>&, int64_t). A multiprocessor has at least `blocks` teams
 /// of `most` threads: the fewer, the more registers each thread may have.
 template <int n, int vectors, int most = most_threads_of_held_row, int blocks = 1, class Body>
-void for_each_held(const Exec& exec, const char* name, std::int64_t count, std::int64_t width,
-                   const Body& body) {
+static void for_each_held(const Exec& exec, const char* name, std::int64_t count,
+                          std::int64_t width, const Body& body) {
   for_each_block_team<most, blocks>(
       exec, name, count, threads_of_held_row<n, vectors>(width), 0,
       KOKKOS_LAMBDA(const BlockTeam& team) {

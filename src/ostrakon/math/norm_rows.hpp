@@ -32,11 +32,12 @@ constexpr int teams_of_forward = vectors == held_forward ? 2 : 1;
 
 /// Does what `normalize` does, for rows that a team can hold.
 template <NormWeight gain, int vectors, class T>
-void normalize_held(const Exec& exec, const char* name, bool centered, bool compute_statistics,
-                    compute_t<T> epsilon, View<const T**> x, View<const T*> weight,
-                    View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
-                    View<compute_t<T>*> rstd, View<const compute_t<T>*> saved_mean,
-                    View<const compute_t<T>*> saved_rstd) {
+static void normalize_held(const Exec& exec, const char* name, bool centered,
+                           bool compute_statistics, compute_t<T> epsilon, View<const T**> x,
+                           View<const T*> weight, View<const T*> bias, View<T**> y,
+                           View<compute_t<T>*> mean, View<compute_t<T>*> rstd,
+                           View<const compute_t<T>*> saved_mean,
+                           View<const compute_t<T>*> saved_rstd) {
   using C = compute_t<T>;
   using NormRow = HeldRow<vector_elements<T>(), vectors>;
   const C over_width = C(1) / static_cast<C>(x.columns());

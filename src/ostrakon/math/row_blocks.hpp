@@ -57,8 +57,8 @@ bool are_whole(const View<T**>&... x) {
 /// Runs body(row, column of its first element) for every vector of n elements of a matrix, each in
 /// a thread of its own. Body is KOKKOS_LAMBDA(int64_t, int64_t).
 template <int n, class Body>
-void for_each_vector_of_rows(const Exec& exec, const char* name, std::int64_t rows,
-                             std::int64_t columns, const Body& body) {
+static void for_each_vector_of_rows(const Exec& exec, const char* name, std::int64_t rows,
+                                    std::int64_t columns, const Body& body) {
   const std::int64_t vectors = items_for(columns, n);
   if (vectors == 0) return;
   const FastDivide by_vectors(vectors);
@@ -86,8 +86,8 @@ KOKKOS_INLINE_FUNCTION void store_sums(C* to, std::int64_t begin, std::int64_t c
 /// result o; of `outputs` results. Stores the sums in `partial` (blocks, outputs * columns), unless
 /// that is null.
 template <int n, int outputs, class C, class Terms>
-void for_each_row_block(const Exec& exec, const char* name, const RowBlocks& blocks,
-                        std::int64_t columns, const Terms& terms, const View<C**>& partial) {
+static void for_each_row_block(const Exec& exec, const char* name, const RowBlocks& blocks,
+                               std::int64_t columns, const Terms& terms, const View<C**>& partial) {
   const std::int64_t vectors = items_for(columns, n);
   if (blocks.count() * vectors == 0) return;
   const FastDivide by_vectors(vectors);
@@ -109,8 +109,8 @@ void for_each_row_block(const Exec& exec, const char* name, const RowBlocks& blo
 /// results[o][j] = the sum over leaves of that over the leaf's rows of partial (leaves * blocks of
 /// a leaf, columns of all results), in an order that depends on the number of these alone.
 template <class C, int outputs>
-void add_blocks(const Exec& exec, const char* name, const View<C**>& partial, std::int64_t leaves,
-                const Kokkos::Array<View<C*>, outputs>& results) {
+static void add_blocks(const Exec& exec, const char* name, const View<C**>& partial,
+                       std::int64_t leaves, const Kokkos::Array<View<C*>, outputs>& results) {
   constexpr int columns = 16, lanes = 64, all_lanes = columns * lanes;
   const std::int64_t of_leaf = partial.rows() / leaves, width = partial.columns();
   const std::int64_t of_result = width / outputs;

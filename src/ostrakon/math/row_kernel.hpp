@@ -309,8 +309,8 @@ inline int threads_for_row(std::int64_t width) {
 /// `width`: approximate number of elements of a row, for the number of threads of a device. Names
 /// of at most 15 characters need no allocation.
 template <class Body>
-void for_each_row(const Exec& exec, const char* name, std::int64_t rows,
-                  [[maybe_unused]] std::int64_t width, const Body& body) {
+static void for_each_row(const Exec& exec, const char* name, std::int64_t rows,
+                         [[maybe_unused]] std::int64_t width, const Body& body) {
 #if OSTRAKON_ON_DEVICE
   for_each_team(
       exec, name, rows, threads_for_row(width), 0, KOKKOS_LAMBDA(const TeamMember& team) {

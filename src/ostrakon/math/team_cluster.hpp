@@ -142,8 +142,8 @@ class TeamCluster {
 /// `memory` bytes of shared memory; see for_each_block_team(). Body is KOKKOS_LAMBDA(const
 /// TeamCluster&).
 template <int most, class Body>
-void for_each_cluster(const Exec& exec, const char* name, std::int64_t clusters, int teams,
-                      int threads, std::int64_t memory, const Body& body) {
+static void for_each_cluster(const Exec& exec, const char* name, std::int64_t clusters, int teams,
+                             int threads, std::int64_t memory, const Body& body) {
   const std::int64_t bytes = memory + TeamCluster::bytes_of_share;
   const int played = products_on_device ? 1 : teams;  // by one thread
   for_each_block_team<most>(

@@ -44,8 +44,8 @@ KOKKOS_INLINE_FUNCTION void add_set(const RowSet& set, std::int64_t begin, std::
 /// The first row of each token sums all rows of that token in order. A team notes the matching rows
 /// in shared memory, and adds them.
 template <class T>
-void add_token_rows(const Exec& exec, View<const std::int32_t*> ids, View<const T**> dout,
-                    View<compute_t<T>**> dtoken_table) {
+static void add_token_rows(const Exec& exec, View<const std::int32_t*> ids, View<const T**> dout,
+                           View<compute_t<T>**> dtoken_table) {
   const std::int64_t rows = ids.size(), width = dout.columns();
   constexpr int n = vector_elements<T, compute_t<T>>(), of_id = vector_elements<std::int32_t>();
   const int vectors = static_cast<int>(items_for(width, n));

@@ -105,9 +105,10 @@ KOKKOS_INLINE_FUNCTION void update_run(const Rule& rule, [[maybe_unused]] const 
 /// Updates all elements of x, as a kernel or on the calling thread. Throws Error if an array that
 /// the rule reads has another size.
 template <class Where, class Rule, class T, class Moment, class Space>
-void update_all(const Where& where, const char* name, const Rule& rule, const Rounding& rounding,
-                std::int64_t first_element, View<T*, Space> x, View<const T*, Space> gradients,
-                View<Moment*, Space> first_moment, View<Moment*, Space> second_moment) {
+static void update_all(const Where& where, const char* name, const Rule& rule,
+                       const Rounding& rounding, std::int64_t first_element, View<T*, Space> x,
+                       View<const T*, Space> gradients, View<Moment*, Space> first_moment,
+                       View<Moment*, Space> second_moment) {
   static_assert(std::is_same<Where, math::ExecutorFor<Space>>::value,
                 "does not work on that memory");
   if (!Rule::in_place) math::require_equal_sizes(name, x.size(), gradients.size());

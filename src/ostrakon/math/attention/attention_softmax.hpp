@@ -54,9 +54,9 @@ class BlockScores {
 /// that its query sees and its head's sink, if there are `sinks`; 0 for other keys. Scores are
 /// clobbered.
 template <class T, class C = compute_t<T>>
-void softmax_rows(const Exec& exec, const AttentionBlock& block, const BlockScores& of,
-                  View<C**> scores, View<const T*> sinks, View<T**> probabilities,
-                  View<C*> log_sum_exp, std::int64_t log_sum_exp_stride) {
+static void softmax_rows(const Exec& exec, const AttentionBlock& block, const BlockScores& of,
+                         View<C**> scores, View<const T*> sinks, View<T**> probabilities,
+                         View<C*> log_sum_exp, std::int64_t log_sum_exp_stride) {
   const std::int64_t queries = block.queries();
   const std::int64_t keys = block.keys();
   if (queries == 0) return;
@@ -125,9 +125,10 @@ struct RowOperands {
 /// Computes probabilities P from scaled products, and dscores = P (dP - sum(dO O)) scale from
 /// dprobabilities, times the derivative of capped scores.
 template <class T, class C = compute_t<T>>
-void softmax_backward_rows(const Exec& exec, const AttentionBlock& block, const BlockScores& of,
-                           const RowOperands<T>& operands, C scale, View<C**> scores,
-                           View<C**> dprobabilities, View<T**> probabilities, View<T**> dscores) {
+static void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
+                                  const BlockScores& of, const RowOperands<T>& operands, C scale,
+                                  View<C**> scores, View<C**> dprobabilities,
+                                  View<T**> probabilities, View<T**> dscores) {
   const std::int64_t queries = block.queries();
   const std::int64_t keys = block.keys();
   const RowOperands<T> from = operands;
@@ -197,9 +198,10 @@ void softmax_backward_rows(const Exec& exec, const AttentionBlock& block, const 
 
 /// Computes attention_backward_sinks; `of_sequence`: rows of each sequence.
 template <class T, class C = compute_t<T>>
-void sum_sink_gradients(const Exec& exec, const AttentionShape& shape, View<const T*> sinks,
-                        View<const T**> out, View<const C*> log_sum_exp, View<const T**> dout,
-                        std::int64_t first_row, std::int64_t of_sequence, View<C*> dsinks) {
+static void sum_sink_gradients(const Exec& exec, const AttentionShape& shape, View<const T*> sinks,
+                               View<const T**> out, View<const C*> log_sum_exp,
+                               View<const T**> dout, std::int64_t first_row,
+                               std::int64_t of_sequence, View<C*> dsinks) {
   const std::int64_t rows = out.rows(), heads = shape.heads, width = shape.width_of_values();
   for_each_row(
       exec, "attend_dsinks", heads, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t head) {

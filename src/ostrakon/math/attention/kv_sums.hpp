@@ -25,11 +25,33 @@ std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t width, st
 }
 
 template <class T>
-void clear_rows(const Exec& exec, View<T**> x) {
+static void clear_rows(const Exec& exec, View<T**> x) {
   for_each_row(
       exec, "attend_clear", x.rows(), x.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         row.map([](std::int64_t) { return T(0); }, x.row(index));
+      });
+}
+
+/// Stores the sums of `count` heads, keys and values (heads * tokens, width of a head), in the
+/// heads' columns of dkeys and dvalues (tokens, heads * width of a head).
+template <class K, class C>
+static void store_heads(const Exec& exec, std::int64_t count, std::int64_t tokens,
+                        std::int64_t key_width, std::int64_t value_width, View<const C*> keys,
+                        View<const C*> values, View<K**> dkeys, View<K**> dvalues) {
+  const FastDivide by_tokens(tokens);
+  for_each_row(
+      exec, "attend_store", count * tokens, key_width + value_width,
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const std::int64_t token = by_tokens.rest(index), head = by_tokens.quotient(index);
+        const auto store = [&](const View<K**>& to, const View<const C*>& sums,
+                               std::int64_t width) {
+          row.map([](std::int64_t, C sum) { return sum; },
+                  to.row(token).range(head * width, (head + 1) * width),
+                  sums.range(index * width, (index + 1) * width));
+        };
+        store(dkeys, keys, key_width);
+        store(dvalues, values, value_width);
       });
 }
 
@@ -98,24 +120,8 @@ class KvSums<T, true> {
   /// Stores the sums of `count` heads from the first slot in their columns of dkeys and dvalues.
   template <class K>
   void store(const Exec& exec, View<K**> dkeys, View<K**> dvalues, std::int64_t count) const {
-    const std::int64_t tokens = tokens_;
-    const std::int64_t key_width = key_width_, value_width = value_width_;
-    const View<const C*> keys = keys_;
-    const View<const C*> values = values_;
-    const FastDivide by_tokens(tokens);
-    for_each_row(
-        exec, "attend_store", count * tokens, key_width + value_width,
-        KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-          const std::int64_t token = by_tokens.rest(index), head = by_tokens.quotient(index);
-          const auto store = [&](const View<K**>& to, const View<const C*>& sums,
-                                 std::int64_t width) {
-            row.map([](std::int64_t, C sum) { return sum; },
-                    to.row(token).range(head * width, (head + 1) * width),
-                    sums.range(index * width, (index + 1) * width));
-          };
-          store(dkeys, keys, key_width);
-          store(dvalues, values, value_width);
-        });
+    store_heads<K, C>(exec, count, tokens_, key_width_, value_width_, keys_, values_, dkeys,
+                      dvalues);
   }
 
  private:

@@ -186,8 +186,8 @@ int threads_of_logits(std::int64_t words) {
 
 /// Runs body(LogitRow, index) for every index in [0, rows), for rows of `words` logits.
 template <class C, class Body>
-void for_each_row_of_logits(const Exec& exec, const char* name, std::int64_t rows,
-                            std::int64_t words, const Body& body) {
+static void for_each_row_of_logits(const Exec& exec, const char* name, std::int64_t rows,
+                                   std::int64_t words, const Body& body) {
   for_each_block_team<most_threads_of_logits>(
       exec, name, rows, threads_of_logits<C>(words), 0, KOKKOS_LAMBDA(const BlockTeam& team) {
         body(LogitRow<C>(team, smaller(words, most_held_logits<C>)), team.index());

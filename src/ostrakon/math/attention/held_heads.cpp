@@ -10,7 +10,7 @@ namespace ostrakon::math {
 
 template <class T>
 void held_heads_forward(const Exec& exec, const char* name, const HeadNorm& norm,
-                        const HeldArrays<T>& arrays, int count, const HeadRotation* rotation) {
+                        const HeldArrays<T>& arrays, int count, const RowRotation* rotation) {
   with_gain(norm.gain, [&](auto gain) {
     HeldHeadsForward<gain(), T> kernel(norm, arrays, count,
                                        RowBlocks(arrays[0].in.rows(), 1, rows_of_norm_block));
@@ -22,7 +22,7 @@ void held_heads_forward(const Exec& exec, const char* name, const HeadNorm& norm
 template <class T>
 void held_heads_backward(const Exec& exec, const char* name, const HeadNorm& norm,
                          const HeldArrays<T>& arrays, int count, std::int64_t leaves,
-                         const HeadRotation* rotation) {
+                         const RowRotation* rotation) {
   using C = compute_t<T>;
   const RowBlocks blocks(arrays[0].in.rows(), leaves, rows_of_norm_block);
   Kokkos::Array<View<C**>, 2> sums;
@@ -51,14 +51,14 @@ void held_heads_statistics(const Exec& exec, const char* name, const HeadNorm& n
   kernel.run(exec, name, kernel);
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                        \
-  template void held_heads_forward<T>(const Exec&, const char*, const HeadNorm&,       \
-                                      const HeldArrays<T>&, int, const HeadRotation*); \
-  template void held_heads_backward<T>(const Exec&, const char*, const HeadNorm&,      \
-                                       const HeldArrays<T>&, int, std::int64_t,        \
-                                       const HeadRotation*);                           \
-  template void held_heads_statistics<T>(const Exec&, const char*, const HeadNorm&,    \
-                                         View<const T**>, View<compute_t<T>**>,        \
+#define OSTRAKON_INSTANTIATE(T)                                                       \
+  template void held_heads_forward<T>(const Exec&, const char*, const HeadNorm&,      \
+                                      const HeldArrays<T>&, int, const RowRotation*); \
+  template void held_heads_backward<T>(const Exec&, const char*, const HeadNorm&,     \
+                                       const HeldArrays<T>&, int, std::int64_t,       \
+                                       const RowRotation*);                           \
+  template void held_heads_statistics<T>(const Exec&, const char*, const HeadNorm&,   \
+                                         View<const T**>, View<compute_t<T>**>,       \
                                          View<compute_t<T>**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(bf16)
@@ -67,7 +67,7 @@ OSTRAKON_INSTANTIATE(fp16)
 
 namespace {
 
-HeadRotation rotation_of(const RotaryRows& rows, Rotation rotation) {
+RowRotation rotation_of(const RotaryRows& rows, Rotation rotation) {
   const std::int64_t pairs = rows.frequencies.pairs();
   return {Turns(rows.frequencies, {0, pairs, pairs}, rotation == Rotation::inverse),
           {FastDivide(rows.tokens), rows.first_position, rows.document_begins}};
@@ -102,7 +102,7 @@ bool norm_and_rotate([[maybe_unused]] const Exec& exec, const HeadNorm& norm,
       arrays[i].in = arrays[i].out = heads[i].x;
       arrays[i].kept = heads[i].kept;
     }
-    const HeadRotation rotation = rotation_of(rows, Rotation::forward);
+    const RowRotation rotation = rotation_of(rows, Rotation::forward);
     held_heads_forward<T>(exec, "norm_rotate", norm, arrays, static_cast<int>(heads.size()),
                           &rotation);
   }
@@ -131,7 +131,7 @@ bool rotate_and_norm_backward([[maybe_unused]] const Exec& exec, const HeadNorm&
       arrays[i].dweight = heads[i].dweight;
       arrays[i].workspace = heads[i].workspace;
     }
-    const HeadRotation rotation = rotation_of(rows, Rotation::inverse);
+    const RowRotation rotation = rotation_of(rows, Rotation::inverse);
     held_heads_backward<T>(exec, "norm_rotate_dx", norm, arrays, static_cast<int>(heads.size()),
                            leaves, &rotation);
   }

@@ -49,21 +49,16 @@ struct HeldHeads {
 template <class T>
 using HeldArrays = Kokkos::Array<HeldHeads<T>, 2>;
 
-struct HeadRotation {
-  Turns turns;
-  RowPositions positions;
-};
-
 template <class T>
 void held_heads_forward(const Exec& exec, const char* name, const HeadNorm& norm,
                         const HeldArrays<T>& arrays, int count,
-                        const HeadRotation* rotation = nullptr);
+                        const RowRotation* rotation = nullptr);
 
 /// `leaves`: of the sums for weights, which all heads share.
 template <class T>
 void held_heads_backward(const Exec& exec, const char* name, const HeadNorm& norm,
                          const HeldArrays<T>& arrays, int count, std::int64_t leaves = 1,
-                         const HeadRotation* rotation = nullptr);
+                         const RowRotation* rotation = nullptr);
 
 template <class T>
 void held_heads_statistics(const Exec& exec, const char* name, const HeadNorm& norm,

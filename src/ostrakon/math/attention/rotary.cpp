@@ -3,7 +3,7 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/rotary_rows.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/block_team.hpp>
 #include <type_traits>
 
 namespace ostrakon::math {
@@ -71,42 +71,42 @@ void rotate_rows(const Exec& exec, bool inverse, const View<T**>& all, std::int6
 
 #if OSTRAKON_ON_DEVICE
 
-/// Rotates pairs of every head of x; a thread has n pairs of some heads.
+/// Rotates pairs of every head of x, n neighbouring ones at a time. A team has some rows, of which
+/// it makes sines and cosines once for all heads.
 template <int n, class T>
-void rotate_pairs(const Exec& exec, const View<T**>& x, std::int64_t head_width, const Turns& turns,
-                  const Pairs& pairs, const RowPositions& row_positions) {
-  constexpr std::int64_t heads_of_thread = 4;
-  const std::int64_t heads = x.columns() / head_width, groups = items_for(heads, heads_of_thread);
-  const std::int64_t threads = groups * pairs.count / n;
-  const FastDivide by_pairs(pairs.count / n);
-  const RowPositions positions = row_positions;
+void rotate_pairs(const Exec& exec, const View<T**>& x, std::int64_t head_width,
+                  const Pairs& of_heads, const RowRotation& of_rows) {
+  constexpr int rows_of_team = 8, threads = 256;
+  const auto count = static_cast<int>(of_heads.count), vectors = count / n;
+  const auto of_row = static_cast<int>(x.columns() / head_width) * vectors;
+  const FastDivide by_row(of_row), by_head(vectors), by_pairs(count);
+  const std::int64_t bytes = std::int64_t{2} * rows_of_team * count * std::int64_t{sizeof(float)};
   const View<T**> all = x;
-  const Turns table = turns;
-  const Pairs rotated = pairs;
-  for_each_row(
-      exec, "rotate", x.rows(), threads * elements_of_thread,
-      KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto position = static_cast<std::uint64_t>(positions.of(r));
-        const auto values = all.row(r);
-        row.loop(threads, [&](std::int64_t item) {
+  const Pairs pairs = of_heads;
+  const RowRotation rotation = of_rows;
+  for_each_block_team<threads>(
+      exec, "rotate", items_for(x.rows(), rows_of_team), products_on_device ? threads : 1, bytes,
+      KOKKOS_LAMBDA(const BlockTeam& team) {
+        const std::int64_t begin = team.index() * rows_of_team;
+        const auto rows = static_cast<int>(smaller(rows_of_team, all.rows() - begin));
+        auto* const table = static_cast<float*>(team.memory(bytes));
+        rotation.fill(team, begin, rows, count, by_pairs, table);
+        for (int item = team.rank(); item < rows * of_row; item += team.size()) {
           // Neighbouring threads have neighbouring pairs, for coalesced access.
-          const std::int64_t group = by_pairs.quotient(item), pair = by_pairs.rest(item) * n;
-          float sine[n] = {}, cosine[n] = {};
-          for (int i = 0; i < n; ++i) {
-            const SineCosineFloat turned = table.at(position, pair + i);
-            sine[i] = turned.sine;
-            cosine[i] = turned.cosine;
-          }
-          const std::int64_t end = smaller(heads, (group + 1) * heads_of_thread);
-          for (std::int64_t head = group * heads_of_thread; head < end; ++head) {
-            T* const low = values.data() + head * head_width + rotated.first + pair;
-            T* const high = low + rotated.all;
-            Vector<T, n> a = load_vector<n>(low), b = load_vector<n>(high);
-            for (int i = 0; i < n; ++i) rotate_pair(a.at[i], b.at[i], sine[i], cosine[i]);
-            store_vector<n>(low, a);
-            store_vector<n>(high, b);
-          }
-        });
+          const auto row = static_cast<int>(by_row.quotient(item)), in_row = item - row * of_row;
+          const auto head = static_cast<int>(by_head.quotient(in_row));
+          const int pair = (in_row - head * vectors) * n;
+          T* const low =
+              all.data() + (begin + row) * all.stride() + head * head_width + pairs.first + pair;
+          T* const high = low + pairs.all;
+          const float* const turned = table + 2 * row * count + pair;
+          const Vector<float, n> sine = load_vector<n>(turned),
+                                 cosine = load_vector<n>(turned + count);
+          Vector<T, n> a = load_vector<n>(low), b = load_vector<n>(high);
+          for (int i = 0; i < n; ++i) rotate_pair(a.at[i], b.at[i], sine.at[i], cosine.at[i]);
+          store_vector<n>(low, a);
+          store_vector<n>(high, b);
+        }
       });
 }
 
@@ -136,11 +136,11 @@ void rotate(const Exec& exec, Rotation rotation, const RotaryFrequencies& freque
       constexpr int n = vector_elements<T>();
       const bool in_vectors =
           begin_vectors<n>(x.data()) && x.stride() % n == 0 && half % n == 0 && head_width % n == 0;
-      const Turns turns(frequencies, pairs, inverse);
+      const RowRotation of_rows{Turns(frequencies, pairs, inverse), positions};
       if (in_vectors)
-        rotate_pairs<n>(exec, x, head_width, turns, pairs, positions);
+        rotate_pairs<n>(exec, x, head_width, pairs, of_rows);
       else
-        rotate_pairs<1>(exec, x, head_width, turns, pairs, positions);
+        rotate_pairs<1>(exec, x, head_width, pairs, of_rows);
     } else
 #endif
       rotate_rows<T>(exec, inverse, x, head_width, Radians(frequencies, pairs), frequencies.factor,

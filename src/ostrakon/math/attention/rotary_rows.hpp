@@ -61,6 +61,28 @@ struct Turns {
   }
 };
 
+/// The rotation of rows by their positions.
+struct RowRotation {
+  Turns turns;
+  RowPositions positions;
+
+  /// Writes for each of `rows` rows from `begin` on the sines of its pairs, and then the cosines:
+  /// (rows, 2 * pairs), in memory that the threads of a team share. They wait for each other.
+  template <class Team>
+  KOKKOS_FUNCTION void fill(const Team& team, std::int64_t begin, int rows, int pairs,
+                            const FastDivide& by_pairs, float* table) const {
+    for (int item = team.rank(); item < rows * pairs; item += team.size()) {
+      const auto row = static_cast<int>(by_pairs.quotient(item));
+      const int pair = item - row * pairs;
+      const SineCosineFloat turn =
+          turns.at(static_cast<std::uint64_t>(positions.of(begin + row)), pair);
+      table[2 * row * pairs + pair] = turn.sine;
+      table[(2 * row + 1) * pairs + pair] = turn.cosine;
+    }
+    team.barrier();
+  }
+};
+
 /// Rotates a pair, and rounds.
 template <class T>
 KOKKOS_INLINE_FUNCTION void rotate_pair(T& a, T& b, float sine, float cosine) {

@@ -12,6 +12,7 @@
 #include "model/freezes.hpp"
 #include "model/model_run.hpp"
 #include "support/covering.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::test {
 namespace {
@@ -129,7 +130,9 @@ TEST(Bits, DependOnNoWayOfComputing) {
   enum Factor { type, which, recompute, freeze, grouping, backward, called, fused };
   const auto is_valid = [](const tests::Choices& row) {
     // Models without types have 32 bits at most.
-    return row[type] != 1 || row[called] != static_cast<int>(Called::without_type);
+    if (row[type] == 1 && row[called] == static_cast<int>(Called::without_type)) return false;
+    // All models with all freezes are most of the rows: a third of these pairs.
+    return (row[which] + row[freeze]) % tests::every_nth(3) == 0;
   };
   for (const tests::Choices& row : tests::covering_rows(
            {4, count(cases), count(recomputes), count(all_freezes), count(groupings), 3, 3, 2},

@@ -10,6 +10,7 @@
 
 #include "model/freezes.hpp"
 #include "model/model_run.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::test {
 namespace {
@@ -19,11 +20,25 @@ using model::Recompute;
 /// Arrays begin at multiples of these bytes, so that fewer arrays can take more by one of them.
 constexpr std::int64_t gap = model::graph::array_alignment * std::int64_t{sizeof(float)};
 
+/// body(case, freezes of it): a third of all pairs, in which each model and each freeze is; all of
+/// them where no case may be left out.
+template <class Body>
+void for_each_case(const Body& body) {
+  const std::vector<ModelCase> cases = model_cases();
+  const std::vector<Freeze> all = freezes();
+  const auto step = static_cast<std::size_t>(tests::every_nth(3));
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    std::vector<Freeze> some;
+    for (std::size_t f = c % step; f < all.size(); f += step) some.push_back(all[f]);
+    body(cases[c], some);
+  }
+}
+
 TEST(Frozen, ParametersLieInASegmentOfTheirOwn) {
-  for (const ModelCase& which : model_cases())
-    for (const Freeze& freeze : freezes()) {
+  for_each_case([](const ModelCase& which, const std::vector<Freeze>& some) {
+    const model::Decoder<float> plain(which.settings, which.leaf);
+    for (const Freeze& freeze : some) {
       SCOPED_TRACE(which.name + ", " + freeze.name);
-      const model::Decoder<float> plain(which.settings, which.leaf);
       const model::Decoder<float> decoder(which.settings, which.leaf, {}, freeze.frozen);
       EXPECT_EQ(decoder.parameter_count(), plain.parameter_count());
       for (int u = 0; u < decoder.units(); ++u) {
@@ -46,15 +61,16 @@ TEST(Frozen, ParametersLieInASegmentOfTheirOwn) {
         EXPECT_EQ(plain.unit(u).description().frozen_elements, 0);
       }
     }
+  });
 }
 
 /// Where gradients of parameters are deferred, what only frozen ones need is not kept, and a block
 /// none of whose matrices is trained defers nothing.
 TEST(Frozen, BlocksDeferNothingForWhatIsFrozen) {
-  for (ModelCase which : model_cases())
-    for (const Freeze& freeze : freezes()) {
-      which.leaf.defers_gradients = true;
-      const model::Decoder<float> all(which.settings, which.leaf);
+  for_each_case([](ModelCase which, const std::vector<Freeze>& some) {
+    which.leaf.defers_gradients = true;
+    const model::Decoder<float> all(which.settings, which.leaf);
+    for (const Freeze& freeze : some) {
       const model::Decoder<float> decoder(which.settings, which.leaf, {}, freeze.frozen);
       for (int u = 0; u < decoder.units(); ++u) {
         const plan::UnitDescription& unit = decoder.unit(u).description();
@@ -70,6 +86,7 @@ TEST(Frozen, BlocksDeferNothingForWhatIsFrozen) {
             << which.name << ", " << freeze.name << ": " << unit.name;
       }
     }
+  });
 }
 
 /// All that deferred gradients need of a block's second matrices, unless these are frozen.
@@ -92,8 +109,8 @@ TEST(Frozen, SecondMatricesTakeNothingThatIsDeferred) {
 /// Where the token table is trained, a tied head opens all gradients of the embedding that there
 /// are, whatever else is frozen; where it is frozen, none.
 TEST(Frozen, TiedHeadsOpenTheGradientsOfATrainedTable) {
-  for (const ModelCase& which : model_cases())
-    for (const Freeze& freeze : freezes()) {
+  for_each_case([](const ModelCase& which, const std::vector<Freeze>& some) {
+    for (const Freeze& freeze : some) {
       SCOPED_TRACE(which.name + ", " + freeze.name);
       ModelRun<float> run(which, {}, freeze.frozen);
       const bool tied = which.settings.tie_embeddings;
@@ -107,6 +124,7 @@ TEST(Frozen, TiedHeadsOpenTheGradientsOfATrainedTable) {
                                          [](float value) { return !std::isnan(value); });
       EXPECT_EQ(written, tied && !frozen_table ? run.gradients[0].size() : 0);
     }
+  });
 }
 
 /// Rows that a parameter's layer is described with: an expert's share of all copies, those of each
@@ -122,11 +140,11 @@ std::int64_t rows_of(const ModelCase& which, const std::string& name) {
 }
 
 TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
-  for (const ModelCase& which : model_cases())
-    for (const Freeze& freeze : freezes())
-      for (const Recompute& recompute : {Recompute{}, Recompute{true, true, true}}) {
+  for_each_case([](const ModelCase& which, const std::vector<Freeze>& some) {
+    for (const Recompute& recompute : {Recompute{}, Recompute{true, true, true}}) {
+      const model::Decoder<bf16> plain(which.settings, which.leaf, recompute);
+      for (const Freeze& freeze : some) {
         const model::Decoder<bf16> decoder(which.settings, which.leaf, recompute, freeze.frozen);
-        const model::Decoder<bf16> plain(which.settings, which.leaf, recompute);
         EXPECT_EQ(decoder.description().gradient_bytes, plain.description().gradient_bytes);
         // A product for each weight; the embedding has none, but for a tied head's.
         std::vector<double> left_out(decoder.units(), 0.0);
@@ -173,6 +191,8 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
           EXPECT_EQ(found.tied_to, expected.tied_to);
         }
       }
+    }
+  });
 }
 
 }  // namespace

@@ -11,17 +11,18 @@
 #include "math/check_gradient.hpp"
 #include "model/model_run.hpp"
 #include "support/messages.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::test {
 namespace {
 
-/// Checks up to 40 elements, spread at random, of the gradient of `function` by a parameter.
+/// Checks some elements, spread at random, of the gradient of `function` by a parameter.
 void expect_gradient(ModelRun<double>& run, int u, const model::Parameter& p,
                      const std::vector<double>& gradient, const std::function<double()>& function) {
   std::vector<std::size_t> all(gradient.size()), chosen;
   std::iota(all.begin(), all.end(), std::size_t{0});
   std::mt19937 generator(7);
-  std::sample(all.begin(), all.end(), std::back_inserter(chosen), 40, generator);
+  std::sample(all.begin(), all.end(), std::back_inserter(chosen), tests::trials(40), generator);
   const std::vector<double> before = run.parameters[u].values();
   std::vector<double> x, of_x;
   for (const std::size_t i : chosen) {
@@ -60,10 +61,6 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
     SCOPED_TRACE(which.name);
     ModelRun<double> run(which);
     const double scale = 0.25;
-    const auto function = [&] {
-      run.forward();
-      return scale * run.loss_sum();
-    };
     run.forward();
     const std::vector<double> losses = run.head_output();
     run.outputs[run.head()].assign_unwritten();
@@ -74,7 +71,12 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
     std::vector<std::vector<double>> gradients;
     for (const auto& gradient : run.gradients) gradients.push_back(gradient.values());
     run.for_each_parameter([&](int u, const model::Parameter& p) {
+      const auto function = [&] {  // units before u have the outputs that they had
+        for (int next = u; next < run.units(); ++next) run.forward(next);
+        return scale * run.loss_sum();
+      };
       expect_gradient(run, u, p, part(gradients[u], p), function);
+      run.forward(u);
     });
   }
 }

@@ -118,19 +118,10 @@ std::vector<std::int64_t> words_of_pieces(const Shape& shape) {
 
 TYPED_TEST(CrossEntropyPieces, PiecesOfWordsAgreeWithPlainLoops) {
   using T = TypeParam;
-  struct Case {
-    Shape shape;
-    Form form;
-    std::int64_t words;
-  };
-  std::vector<Case> cases;
-  for (const Shape& shape : head_shapes())
-    for (const std::int64_t words : words_of_pieces(shape))
-      for (const Form& form : forms()) cases.push_back({shape, form, words});
-  for (const auto& [shape, form, words] : cases) {
-    const Head<T> head = random_head<T>(shape, T(2), form);
-    const double scale = 3.0 / static_cast<double>(shape.rows);
-    const HeadReference reference = head.reference(scale);
+  const auto expect_agreement = [](const Head<T>& head, const HeadReference& reference,
+                                   double scale, std::int64_t words) {
+    const Shape& shape = head.shape;
+    const Form& form = head.form;
     HeadInPieces<T> pieces(head, words);
     pieces.run(shape.rows % 5 == 0 ? 5 : 1, static_cast<T>(scale));
     const std::string name = text(name_of(shape), ", ", name_of(form), ", pieces of ", words);
@@ -149,7 +140,15 @@ TYPED_TEST(CrossEntropyPieces, PiecesOfWordsAgreeWithPlainLoops) {
     EXPECT_LE(largest_difference(dweight, reference.dweight), tolerance<T>) << name;
     head.forward();
     EXPECT_LE(largest_difference(pieces.cross_entropies, head.losses.host()), tolerance<T>) << name;
-  }
+  };
+  for (const Shape& shape : head_shapes())
+    for (const Form& form : forms_of(shape)) {
+      const Head<T> head = random_head<T>(shape, T(2), form);
+      const double scale = 3.0 / static_cast<double>(shape.rows);
+      const HeadReference reference = head.reference(scale);
+      for (const std::int64_t words : words_of_pieces(shape))
+        expect_agreement(head, reference, scale, words);
+    }
 }
 
 TYPED_TEST(CrossEntropyPieces, StatisticsAreOfTheWordsOfAPiece) {

@@ -104,8 +104,8 @@ template <class T>
 void expect_all_same() {
   // Heads for tiles and for products, and for those on chip; scores of all kinds.
   for (AttentionShape shape :
-       {AttentionShape{1, 330, 4, 2, 16, {0.3, 2.0, 0, 4}},
-        AttentionShape{1, 300, 2, 1, 260, {}, 5}, AttentionShape{1, 300, 2, 1, 64}})
+       {AttentionShape{1, 260, 4, 2, 16, {0.3, 2.0, 0, 4}},
+        AttentionShape{1, 240, 2, 1, 260, {}, 5}, AttentionShape{1, 240, 2, 1, 64}})
     for (const std::int64_t window : {1, 2, 63, 65, 130})
       for (const std::int64_t most : {1, 7, 100}) {
         if (window > 2 && most == 1) continue;

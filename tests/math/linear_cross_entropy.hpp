@@ -62,6 +62,11 @@ inline std::vector<Form> forms() {
           {{}, true, true, {0.25, 0.02}},
           {{3.0, 2.0}, true, true, {0.3, 0.05}}};
 }
+/// Heads of many words take long: two forms, without anything and with all.
+inline std::vector<Form> forms_of(const Shape& shape) {
+  const std::vector<Form> all = forms();
+  return shape.vocabulary < 10000 ? all : std::vector<Form>{all.front(), all.back()};
+}
 inline std::string name_of(const Form& form) {
   return text("times ", form.logits.scale, ", cap ", form.logits.soft_cap,
               form.has_bias ? ", bias" : "", form.some_count ? ", some rows" : "", ", smoothing ",

@@ -26,11 +26,11 @@ template <class T>
 class LinearCrossEntropy : public testing::Test {};
 TYPED_TEST_SUITE(LinearCrossEntropy, Scalars);
 
-/// Heads of all shapes and forms.
+/// Heads of all shapes and their forms.
 template <class T, class Body>
 void for_each_head(const Body& body) {
   for (const Shape& shape : head_shapes())
-    for (const Form& form : forms()) {
+    for (const Form& form : forms_of(shape)) {
       SCOPED_TRACE(name_of(shape) + ", " + name_of(form));
       body(random_head<T>(shape, T(2), form));
     }
@@ -157,12 +157,13 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
   using T = TypeParam;
   for_each_head<T>([](const Head<T>& head) {
     const std::int64_t rows = head.shape.rows;
+    const double scale = 3.0 / static_cast<double>(rows);
+    const HeadReference reference = head.reference(scale);
     for (const std::int64_t pieces : {1, 2, 5}) {
       if (rows % pieces != 0) continue;
       SCOPED_TRACE(pieces);
-      const double scale = 3.0 / static_cast<double>(rows);
       backward_by_piece(head, 0, rows, pieces, static_cast<T>(scale));
-      expect_gradients(head, head.reference(scale));
+      expect_gradients(head, reference);
     }
   });
 }

@@ -5,8 +5,9 @@
 # is errno and floating-point traps, which nothing here reads and which stand in the way of
 # vectorised loops.
 #
-# O1: programs and tests. What takes time is in the library, so they are compiled with -O1: in two
-# thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
+# O1: programs, tests and the library of the fake device. What takes time is in the library of the
+# host, so they are compiled with -O1: in two thirds of the time. Inline functions of headers may come from
+# there, too: their bits are the same.
 # O0: tests that start programs and compute nothing.
 #
 # -ffp-contract=off: compilers choose by what they inline which products they fuse with a sum. Kernels

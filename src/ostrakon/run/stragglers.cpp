@@ -72,7 +72,7 @@ bool has_ratio(double seconds, double usual) {
   return seconds < most_times * usual;
 }
 
-std::string percent(double share) { return print("%.0f %%", 100.0 * share); }
+std::string whole_percent(double share) { return print("%.0f %%", 100.0 * share); }
 
 }  // namespace
 
@@ -168,7 +168,7 @@ std::string StragglerLog::compare_with_recent(const Window& now, double step) {
               has_ratio(now.communication, usual)
                   ? print("%.2f x as long as before", now.communication / usual)
                   : print("where it took %.3g s before", usual),
-              ", which costs ", percent(more / step),
+              ", which costs ", whole_percent(more / step),
               " of the step: the network is slower, or other work is on the machine\n");
 }
 
@@ -192,7 +192,7 @@ std::string StragglerLog::describe(const std::vector<Straggler>& late) const {
             : print("%.3g s a step, where the median is %.3g s", worst.seconds, worst.median);
     all += text("  ", format_ranks(ranks), " (", printable(place.first), is_one ? ") is" : ") are",
                 " late: ", is_one ? "its " : "their ", describe_part(place.second), " takes ",
-                is_one ? "" : "up to ", takes, ", which costs ", percent(worst.share),
+                is_one ? "" : "up to ", takes, ", which costs ", whole_percent(worst.share),
                 " of the step\n");
   }
   return all;

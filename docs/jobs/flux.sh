@@ -4,7 +4,8 @@
 #
 #     flux batch flux.sh my.yaml output/mine    # a copy of this file, in the folder of your run
 #
-# The second is where the run writes, in place of the deck's output.directory. Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# The second argument is the folder that the run writes into, in place of the deck's output.directory.
+# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
 # ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
 # Each job submits the next until the run is done. See docs/jobs.md.
 

@@ -35,6 +35,7 @@ constexpr double answer_seconds = 1.5;   // for ranks that may tell in place of 
 constexpr double writing_seconds = 3.0;  // for flight records
 constexpr int most_candidates = 32;      // ranks of few numbers that are asked
 constexpr double loss_factor = 10.0;     // for silence where packets get lost
+constexpr double ordered_seconds = 0.5;  // from SIGTERM to the first process that a launcher ends
 
 std::string shown_time(double seconds) {
   return text(std::lround(seconds), std::lround(seconds) == 1 ? " second" : " seconds");
@@ -45,6 +46,8 @@ std::string shown_time(double seconds) {
 class Watchdog::Implementation {
  public:
   explicit Implementation(Setup setup) : setup_(std::move(setup)) {
+    std::random_device random;
+    token_ = (std::uint64_t{random()} << 32) ^ random();
     if (setup_.ranks > 1) meet();
     if (!why_not_.empty()) return;
     members_.resize(static_cast<std::size_t>(setup_.ranks));
@@ -104,8 +107,7 @@ class Watchdog::Implementation {
     } catch (const Error& error) {
       own.trouble = error.what();
     }
-    std::random_device random;
-    own.token = (std::uint64_t{random()} << 32) ^ random();
+    own.token = token_;
     own.rank_in_plans = setup_.rank_in_plans;
     own.host = host_name();
     for (const std::string& one : setup_.gather_texts(own.to_text()))
@@ -157,6 +159,7 @@ class Watchdog::Implementation {
       if (now - last_round > most_late) forgive(now, now - last_round);
       last_round = now;
       bell_.silence();
+      note_sigterm(now);
       if (listener_)
         for (Connection& one : listener_->accept()) connections_.push_back(std::move(one));
       read_all(now);
@@ -167,6 +170,13 @@ class Watchdog::Implementation {
       next_beat = now + beat;
       tell_and_judge(now);
     }
+  }
+
+  /// Ranks leave SIGTERM pending until the end of a step.
+  void note_sigterm(double now) {
+    sigset_t pending;
+    if (asked_to_end_ == 0.0 && ::sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1)
+      asked_to_end_ = now;
   }
 
   /// This process did not run: nobody is late, as far as it can tell.
@@ -304,12 +314,18 @@ class Watchdog::Implementation {
     Frame alarm = frame(Frame::Kind::alarm);
     alarm.set_text(verdict.reason);
     tell_all(alarm);
+    end_in_any_case();
     add_verdict(verdict, setup_.folder);
     end_job(verdict.reason);
   }
 
   Verdict verdict_of(const Finding& found) {
-    return {token_, found.text, found.rank, found.rank < 0 ? "" : member(found.rank).host};
+    // A launcher that ends a job sends SIGTERM to all ranks and then ends them one after the other.
+    const bool is_ordered = found.kind == Finding::Kind::lost && asked_to_end_ > 0.0 &&
+                            seconds_now() - asked_to_end_ > ordered_seconds;
+    const bool has_host = found.rank >= 0 && !is_ordered;
+    return {token_, member(setup_.rank).record.step, found.text, found.rank,
+            has_host ? member(found.rank).host : ""};
   }
 
   /// Says what slows the job down, not too often.
@@ -319,8 +335,17 @@ class Watchdog::Implementation {
       write_line(text("watchdog notice: ", next->text));
   }
 
+  /// Ends the process soon, also where a file system does not answer.
+  static void end_in_any_case() {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(2.0 * writing_seconds));
+      ::_exit(status_hung);
+    }).detach();
+  }
+
   /// Writes the flight record, waits for those of others, and ends the process.
   [[noreturn]] void end_job(const std::string& why) {
+    end_in_any_case();
     if (!setup_.folder.empty())
       write_flight_record(flight_folder(setup_.folder), *setup_.progress,
                           member(setup_.rank).record, why);
@@ -388,6 +413,7 @@ class Watchdog::Implementation {
     const Verdict verdict =
         verdict_of(found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0]);
     say_why(verdict, setup_.folder);
+    end_in_any_case();
     add_verdict(verdict, setup_.folder);
     end_job(verdict.reason);
   }
@@ -430,6 +456,7 @@ class Watchdog::Implementation {
   std::vector<Member> members_;
   std::vector<double> heard_;     // when each rank was last heard of
   std::set<int> written_;         // ranks whose flight records are written
+  double asked_to_end_ = 0.0;     // when SIGTERM was first seen; 0: it was not
   double missed_ = -patience;     // when this process ran again after a long stop
   std::vector<LinkMeter> links_;  // to each rank
   std::int32_t round_ = 0;        // of records, counted by rank 0

@@ -135,6 +135,7 @@ TEST_F(WatchdogOfRun, NamesAKilledProcessBeforeTheLauncherEndsTheOthers) {
   EXPECT_EQ(outcome.status, 76) << outcome.err;
   const Json verdict = Json::parse(read_bytes(output("watchdog.jsonl")));
   EXPECT_EQ(verdict["rank"], 1);
+  EXPECT_EQ(verdict["step"], 10);
   EXPECT_FALSE(verdict["host"].get<std::string>().empty());
   EXPECT_TRUE(says(verdict["reason"], "rank 1 (..)'s process has ended without a word"));
 }

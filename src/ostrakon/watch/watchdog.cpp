@@ -324,7 +324,7 @@ class Watchdog::Implementation {
     const bool is_ordered = found.kind == Finding::Kind::lost && asked_to_end_ > 0.0 &&
                             seconds_now() - asked_to_end_ > ordered_seconds;
     const bool has_host = found.rank >= 0 && !is_ordered;
-    return {token_, member(setup_.rank).record.step, found.text, found.rank,
+    return {token_, setup_.progress->record(seconds_now()).step, found.text, found.rank,
             has_host ? member(found.rank).host : ""};
   }
 

@@ -6,6 +6,7 @@
 
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary_rows.hpp>
+#include <ostrakon/math/row_blocks.hpp>
 #include <ostrakon/math/vectors.hpp>
 
 namespace ostrakon::math {
@@ -28,9 +29,7 @@ constexpr bool sums_held_heads(std::int64_t width, std::int64_t of_weight) {
 /// Whether they can in these.
 template <class T, class... A>
 bool hold_heads(std::int64_t width, const View<A**>&... arrays) {
-  constexpr int n = vector_elements<T>();
-  return can_hold_heads<T>(width) &&
-         ((!arrays || (begin_vectors<n>(arrays.data()) && arrays.stride() % n == 0)) && ...);
+  return can_hold_heads<T>(width) && are_whole<vector_elements<T>()>(arrays...);
 }
 
 /// Heads of queries, or of keys, in rows.

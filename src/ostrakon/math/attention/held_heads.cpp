@@ -77,22 +77,17 @@ RowRotation rotation_of(const RotaryRows& rows, Rotation rotation) {
 
 #endif
 
-namespace {
-
 template <class T>
-bool has_kernel(const HeadNorm& norm, const RotaryRows& rows) {
-  return on_device && can_hold_heads<T>(norm.head_width) &&
-         2 * rows.frequencies.pairs() == norm.head_width;
+bool can_norm_and_rotate(const HeadNorm& norm, const RotaryFrequencies& frequencies) {
+  return can_hold_heads<T>(norm.head_width) && 2 * frequencies.pairs() == norm.head_width;
 }
-
-}  // namespace
 
 template <class T>
 bool norm_and_rotate([[maybe_unused]] const Exec& exec, const HeadNorm& norm,
                      const RotaryRows& rows, const std::vector<NormedHeads<T>>& heads) {
   require(heads.size() == 1 || heads.size() == 2, "norm_and_rotate: ", heads.size(),
           " arrays of heads; expected 1 or 2");
-  if (!has_kernel<T>(norm, rows)) return false;
+  if (!on_device || !can_norm_and_rotate<T>(norm, rows.frequencies)) return false;
 #if OSTRAKON_ON_DEVICE
   if constexpr (!std::is_same_v<T, double>) {
     HeldArrays<T> arrays;
@@ -119,7 +114,7 @@ bool rotate_and_norm_backward([[maybe_unused]] const Exec& exec, const HeadNorm&
           " arrays of heads; expected 1 or 2");
   for (const NormedHeadGradients<T>& own : heads)
     if (own.weight && own.weight.size() != norm.head_width) return false;
-  if (!has_kernel<T>(norm, rows)) return false;
+  if (!on_device || !can_norm_and_rotate<T>(norm, rows.frequencies)) return false;
 #if OSTRAKON_ON_DEVICE
   if constexpr (!std::is_same_v<T, double>) {
     HeldArrays<T> arrays;
@@ -140,6 +135,7 @@ bool rotate_and_norm_backward([[maybe_unused]] const Exec& exec, const HeadNorm&
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                              \
+  template bool can_norm_and_rotate<T>(const HeadNorm&, const RotaryFrequencies&);           \
   template bool norm_and_rotate<T>(const Exec&, const HeadNorm&, const RotaryRows&,          \
                                    const std::vector<NormedHeads<T>>&);                      \
   template bool rotate_and_norm_backward<T>(const Exec&, const HeadNorm&, const RotaryRows&, \

@@ -12,6 +12,11 @@ namespace ostrakon::math {
 // reads the gradient and what was kept and writes the gradient of the norm's input. The bits are
 // those of one kernel after the other, between which values are rounded to T.
 
+/// Whether devices have such kernels for heads of this width and frequencies that rotate all of
+/// their elements; of rows that begin at vectors.
+template <class T>
+bool can_norm_and_rotate(const HeadNorm& norm, const RotaryFrequencies& frequencies);
+
 /// Rotary positions of rows, as rotate() takes them.
 struct RotaryRows {
   const RotaryFrequencies& frequencies;
@@ -28,8 +33,8 @@ struct NormedHeads {
 };
 
 /// Does what head_norm_forward and then rotate() do for all of `heads`, one array or two. Returns
-/// whether it has: there is no such kernel on a host, nor where rotation leaves elements of a head
-/// as they are, nor for heads that hold_heads() refuses. That depends on no number of rows.
+/// whether it has: a host has no such kernel, nor has a device where can_norm_and_rotate() says so.
+/// That depends on no number of rows.
 template <class T>
 bool norm_and_rotate(const Exec& exec, const HeadNorm& norm, const RotaryRows& rows,
                      const std::vector<NormedHeads<T>>& heads);

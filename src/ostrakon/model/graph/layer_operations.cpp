@@ -201,7 +201,7 @@ int Operations<T>::head_norm(int x, const std::string& name, const math::HeadNor
   forward.replaces = {{made, x}};
   forward.in_place = true;
   forward.tag = text("norm of heads ", made);
-  head_norms_[made] = norm;
+  head_norms_[made] = {norm, has_own_weights};
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_forward<T>(exec, norm, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
   });

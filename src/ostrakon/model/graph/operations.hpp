@@ -277,9 +277,13 @@ class Operations {
   std::string prefix_;
   Graph graph_;
   Division division_;
-  std::map<std::string, int> weights_;        // by name
-  std::map<int, math::HeadNorm> head_norms_;  // by what they make
-  std::int64_t counted_ = 0;  // experts of the mixtures so far, which count their rows
+  std::map<std::string, int> weights_;  // by name
+  struct NormOfHeads {
+    math::HeadNorm norm;
+    bool has_own_weights;  // of each head
+  };
+  std::map<int, NormOfHeads> head_norms_;  // by what they make
+  std::int64_t counted_ = 0;               // experts of the mixtures so far, which count their rows
 };
 
 }  // namespace ostrakon::model::graph

@@ -45,14 +45,15 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
 }
 
 /// Behind norms of heads a device computes these and the rotation in one kernel, and so it does in
-/// backward where the rows of a leaf are one run.
+/// backward where the rows of a leaf are one run and all heads have one weight.
 template <class T>
 void Operations<T>::join_norms(const std::vector<int>& x,
                                const math::RotaryFrequencies& frequencies, Call& forward,
                                Call& backward) const {
   const auto first = head_norms_.find(x.front());
   if (first == head_norms_.end()) return;
-  const math::HeadNorm norm = first->second;
+  const math::HeadNorm norm = first->second.norm;
+  if (!math::can_norm_and_rotate<T>(norm, frequencies)) return;
   const auto count = static_cast<int>(x.size());
   std::vector<Joint::Other> norms, gradients;
   for (int i = 0; i < count; ++i) {
@@ -82,7 +83,7 @@ void Operations<T>::join_norms(const std::vector<int>& x,
         });
         if (!is_done) a.run_parts(exec);
       })});
-  if (leaf_.is_cut() || leaf_.decodes()) return;
+  if (leaf_.is_cut() || leaf_.decodes() || first->second.has_own_weights) return;
   const std::int64_t leaves = leaf_.leaves();
   backward.joint = std::make_shared<Joint>(
       Joint{gradients, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {

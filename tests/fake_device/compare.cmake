@@ -57,6 +57,7 @@ set(training "  data: {dataset: synthetic}
   training: {steps: 4, global_batch_size: 8, micro_batch_size: 1, sequence_length: 16}\n")
 compare(full "  ${model}\n${training}  parallel: {sharding: full}\n")
 compare(none "  ${gpt2}\n${training}  parallel: {sharding: none}\n")
+compare(sums "  ${model}\n${training}  parallel: {sharding: none}\n")
 compare(offload "  ${model}\n${training}  parallel: {sharding: full}\n  memory: {offload: all, activations: host}\n")
 compare(optimizer "  ${gpt2}\n${training}  parallel: {sharding: optimizer}\n  memory: {offload: optimizer}\n")
 compare(half "  ${model}\n${training}  parallel: {sharding: full}\n  precision: {gather: bf16}\n")

@@ -7,6 +7,7 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace fake {
@@ -71,12 +72,13 @@ void multiply(const Exec& exec, const DeviceProduct& p, const ProductAlgorithm& 
   if (at.beta != 0.0 && c != d.data())
     for (std::int64_t row = 0; row < p.m; ++row)
       std::copy_n(c + row * p.row_c, p.n, d.row(row).data());
-  // The sum of each run is rounded to D. A product in runs is finished before C is added, unless
-  // the algorithm begins with C.
+  // The sum of each run is rounded to D. A product is finished before C is added, unless the
+  // algorithm begins with C.
   const bool is_cut = (!by.is_by_row && p.m < 40) || (!by.adds_at_end && at.beta != 0.0);
   const std::int64_t run = by.terms > 0 ? by.terms : is_cut ? 1 : p.k;
   const auto beta = static_cast<compute_t<T>>(at.beta);
-  const bool is_apart = by.terms > 0 && beta != 0;
+  const bool is_sum = std::is_same<C, compute_t<T>>::value;  // else C would be rounded twice
+  const bool is_apart = beta != 0 && (by.terms > 0 || (is_sum && by.adds_at_end && by.is_by_row));
   std::vector<C> apart(static_cast<std::size_t>(is_apart ? p.m * p.n : 0));
   const View<C**> sum = is_apart ? View<C**>(apart.data(), p.m, p.n) : d;
   for (std::int64_t first = 0; first < p.k; first += run) {

@@ -3,6 +3,7 @@
 #include <fake_device/runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/trainer/handlers/submissions.hpp>
@@ -61,6 +62,33 @@ TEST(Submissions, AreThoseOfAStep) {
     settings.precision.gather = DType::bf16;
     expect_counted(settings);
   }
+}
+
+/// How often a step of one rank launches a kernel.
+std::int64_t launches(const config::Settings& settings, const std::string& kernel) {
+  SmallRun run(settings, MPI_COMM_SELF);
+  const train::Submissions submitted = *run.trainer.submissions();
+  std::int64_t count = 0;
+  for (const int like : submitted.like)
+    if (like >= 0) {
+      const std::vector<const char*>& names = submitted.distinct.at(like).names;
+      count += std::count(names.begin(), names.end(), kernel);
+    }
+  return count;
+}
+
+/// Of four micro-batches, blocks and head add the gradients of the second and the fourth to those
+/// before, in the kernels that make them, which leaves one addition; the embedding has three. On
+/// this device, whose kernels of norms are the host's, each norm adds by a kernel of its own.
+TEST(Submissions, HaveNoAdditionsThatProductsMake) {
+  config::Settings settings = on_streams(small_llama(4));
+  settings.parallel.sharding = plan::Sharding::none;
+  constexpr int of_blocks = 2 * 2, norms = of_blocks + 1, units = 3;  // that add
+  EXPECT_EQ(launches(settings, "add_to"), units * 1 + norms * 2 + 3);
+  settings.training.sum_grain = 1;
+  EXPECT_EQ(launches(settings, "add_to"), norms * 3 + 3);
+  settings.parallel.offload = plan::Offload::optimizer;
+  EXPECT_EQ(launches(settings, "add_to"), 0) << "sums wait on the host";
 }
 
 TEST(Submissions, AreThoseOfAStepWithStateOnTheHost) {

@@ -119,6 +119,20 @@ TYPED_TEST(GemmByPiece, AddsAsAWholeWhereItSaysSo) {
     std::vector<C> expected = product.host();
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
     EXPECT_TRUE(test::same_bits(added.host(), expected)) << terms;
+    // One piece is added in the same way.
+    const DeviceArray<C> piece(m * n), onto(before);
+    const auto multiply_piece = [&](const DeviceArray<C>& to, C beta) {
+      math::gemm_by_piece<T>(Exec(), a.matrix(terms, m), b.matrix(terms, n), to.matrix(m, n), 1, {},
+                             beta);
+    };
+    multiply_piece(piece, 0);
+    multiply_piece(onto, 1);
+    expected = piece.host();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    EXPECT_TRUE(test::same_bits(onto.host(), expected)) << terms;
+    EXPECT_THROW(math::gemm_by_piece<T>(Exec(), a.matrix(2 * (terms / 2), m),
+                                        b.matrix(2 * (terms / 2), n), onto.matrix(m, n), 2, {}, 1),
+                 Error);
   }
 }
 

@@ -137,6 +137,34 @@ TYPED_TEST(LinearCrossEntropy, LeavesOutAGradientOfTheWeightThatIsNotWanted) {
   }
 }
 
+TYPED_TEST(LinearCrossEntropy, AddsTheGradientOfTheWeightWhereAllRowsAreTakenAtOnce) {
+  using T = TypeParam;
+  for (const Shape& shape : head_shapes()) {
+    const Head<T> written = random_head<T>(shape), added = random_head<T>(shape);
+    const std::vector<T> before = test::random_values<T>(shape.vocabulary * shape.width, 7);
+    added.dweight.assign(before);
+    const auto add = [&] {
+      math::linear_cross_entropy_backward<T>(
+          Exec(), added.by_row(added.x), added.by_word(added.weight), {added.targets, {}, {}},
+          T(0.5), added.losses, added.by_row(added.dx), added.by_word(added.dweight),
+          added.workspace, {}, {}, true);
+      Exec().fence();
+    };
+    if (!math::takes_rows_at_once<T>(shape.rows, shape.vocabulary)) {
+      EXPECT_THROW(add(), Error) << name_of(shape);
+      continue;
+    }
+    written.backward(T(0.5));
+    add();
+    std::vector<T> sum = written.dweight.host();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+    EXPECT_LE(largest_difference(added.dweight.host(), test::converted<double>(sum)), tolerance<T>);
+    if (math::adds_as_a_whole<T>(shape.rows)) {
+      EXPECT_TRUE(same_bits(added.dweight.host(), sum)) << name_of(shape);
+    }
+  }
+}
+
 /// Runs the backward by piece for rows [begin, end).
 template <class T>
 void backward_by_piece(const Head<T>& head, std::int64_t begin, std::int64_t end,

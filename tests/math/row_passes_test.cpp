@@ -49,6 +49,14 @@ const NormCase norm_cases[] = {
     {NormKind::rmsnorm, NormWeight::plain, false, true, true, true, 2, 3, 20000, 0},
 };
 
+/// Sums that were added to `before` have the bits of those that are written, added there.
+template <class C>
+void expect_added(std::vector<C> before, const std::vector<C>& written,
+                  const std::vector<C>& added) {
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] += written[i];
+  EXPECT_TRUE(same_bits(added, before));
+}
+
 template <class T>
 class RowPasses : public ::testing::Test {};
 using Types = ::testing::Types<float, double, bf16, fp16>;
@@ -71,7 +79,9 @@ TYPED_TEST(RowPasses, NormBackwardHasTheBitsOfItsParts) {
     norm_forward<T>(Exec(), c.kind, c.gain, 1e-5, x, gain, shift, parts_again, center, rstd);
 
     const DeviceArray<C> dweight(c.width), dbias(c.width), parts_dweight(c.width),
-        parts_dbias(c.width), room(norm_sums_workspace(rows, c.width, c.leaves));
+        parts_dbias(c.width), added_dweight(random_values<C>(c.width, 7)),
+        added_dbias(random_values<C>(c.width, 8)),
+        room(norm_sums_workspace(rows, c.width, c.leaves, kernel_form, true));
     const View<C*> none;
     const auto update = c.adds ? GradientUpdate::add : GradientUpdate::overwrite;
     norm_backward<T>(Exec(), c.kind, c.gain, x, gain, shift, center, rstd, dy, dx, update,
@@ -93,6 +103,14 @@ TYPED_TEST(RowPasses, NormBackwardHasTheBitsOfItsParts) {
     if (c.has_bias) {
       EXPECT_TRUE(same_bits(dbias.host(), parts_dbias.host()));
     }
+
+    const std::vector<C> weight_before = added_dweight.host(), bias_before = added_dbias.host();
+    norm_backward<T>(Exec(), c.kind, c.gain, x, gain, shift, center, rstd, dy, dx, update,
+                     c.has_again ? again.view() : View<T**>(),
+                     c.wants_weight ? added_dweight.view() : none,
+                     c.has_bias ? added_dbias.view() : none, {c.leaves, room, true});
+    if (c.wants_weight) expect_added(weight_before, parts_dweight.host(), added_dweight.host());
+    if (c.has_bias) expect_added(bias_before, parts_dbias.host(), added_dbias.host());
 
     // Leaves by themselves, and their sum.
     if (!c.wants_weight || c.leaves > 2) continue;
@@ -119,7 +137,8 @@ TYPED_TEST(RowPasses, SumsOfColumnsAreThoseOfLeavesInTheTree) {
       constexpr std::int64_t leaves = 7;
       const std::int64_t rows = leaves * rows_of_leaf;
       const Rows<T> x(rows, width, 3, 1);
-      const DeviceArray<C> sums(width), room(column_sums_workspace(rows, width, leaves));
+      const DeviceArray<C> sums(width), added(random_values<C>(width, 2)),
+          room(column_sums_workspace(rows, width, leaves, kernel_form, true));
       const std::vector<T> values = x.host();
       std::vector<std::vector<C>> of(leaves);
       for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
@@ -138,6 +157,9 @@ TYPED_TEST(RowPasses, SumsOfColumnsAreThoseOfLeavesInTheTree) {
       for (std::int64_t j = 0; j < width; ++j)
         ASSERT_EQ(all[j], ((of[0][j] + of[1][j]) + (of[2][j] + of[3][j])) +
                               ((of[4][j] + of[5][j]) + of[6][j]));
+      const std::vector<C> before = added.host();
+      sum_columns<T>(Exec(), x, added, {leaves, room, true});
+      expect_added(before, all, added.host());
     }
 }
 
@@ -152,8 +174,8 @@ TYPED_TEST(RowPasses, ActivationBackwardHasTheBitsOfItsParts) {
         const std::int64_t leaves = 3, rows = 210, width = is_gated(kind) ? 2 * inner : inner;
         const Rows<T> x(rows, width, 1, 1), dy(rows, inner, 0, 2), dx(rows, width, 0, 3),
             parts_dx(rows, width, 0, 3), again(rows, inner, 2, 4), parts_again(rows, inner, 2, 4);
-        const DeviceArray<C> dbias(width), parts_dbias(width),
-            room(column_sums_workspace(rows, width, leaves));
+        const DeviceArray<C> dbias(width), parts_dbias(width), added(random_values<C>(width, 5)),
+            room(column_sums_workspace(rows, width, leaves, kernel_form, true));
         activation_backward<T>(Exec(), kind, x, dy, dx, again, has_bias ? dbias.view() : View<C*>(),
                                {leaves, room});
         activation_forward<T>(Exec(), kind, x, parts_again);
@@ -163,6 +185,9 @@ TYPED_TEST(RowPasses, ActivationBackwardHasTheBitsOfItsParts) {
         if (!has_bias) continue;
         sum_columns<T>(Exec(), parts_dx, parts_dbias, {leaves, room});
         EXPECT_TRUE(same_bits(dbias.host(), parts_dbias.host()));
+        const std::vector<C> before = added.host();
+        activation_backward<T>(Exec(), kind, x, dy, dx, again, added, {leaves, room, true});
+        expect_added(before, parts_dbias.host(), added.host());
       }
 }
 

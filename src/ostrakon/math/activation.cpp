@@ -345,7 +345,7 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
     const RowBlocks blocks(dy.rows(), sums.leaves, rows_of_column_block);
     const View<C**> partial = sums_of_blocks(name, sums, blocks, columns);
     for_each_row_block<Terms::n, Terms::is_pair ? 2 : 1>(exec, name, blocks, half, terms, partial);
-    add_blocks<C, 1>(exec, "add_blocks", partial, sums.leaves, {{dbias}});
+    add_blocks<C, 1>(exec, "add_blocks", partial, sums, {{dbias}});
   });
 #else
   if (again) activation_forward<T>(exec, activation, x, again);

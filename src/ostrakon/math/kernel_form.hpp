@@ -25,6 +25,12 @@ constexpr KernelForm kernel_form = !on_device         ? KernelForm::host
 
 constexpr bool is_of_device(KernelForm form) { return form != KernelForm::host; }
 
+/// Whether products are those of a device where kernels have this form: a product is added to C as
+/// a finished sum then. The fake device has kernels of the host's form.
+constexpr bool multiplies_on_device(KernelForm form) {
+  return form == kernel_form ? has_device : is_of_device(form);
+}
+
 /// The dtype in which products multiply. Sums are in fp32, or double of double, in any case.
 enum class ProductDType {
   as_stored,  ///< as their operands are stored

@@ -299,7 +299,7 @@ void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
     for_each_row_block<Terms::n, Terms::outputs>(
         exec, name, blocks, x.columns(), Terms{x, dy, centered ? mean : View<const C*>(), rstd},
         partial);
-    add_norm_blocks<C>(exec, partial, sums.leaves, dweight, dbias);
+    add_norm_blocks<C>(exec, partial, sums, dweight, dbias);
   });
 #else
   sum_leaves(exec, sums, x.rows(), std::array<View<C*>, 2>{dweight, dbias},
@@ -347,7 +347,7 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
       else
         run(constant, std::false_type());
     });
-    if (results > 0) add_norm_blocks<C>(exec, partial, sums.leaves, dweight, dbias);
+    if (results > 0) add_norm_blocks<C>(exec, partial, sums, dweight, dbias);
     return;
   }
 #endif

@@ -58,7 +58,7 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                    GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
                    View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums);
 
-/// dweight, dbias (width): overwritten, summed over the leaves of rows in a fixed order. An empty
+/// dweight, dbias (width): summed over the leaves of rows in a fixed order. An empty
 /// one is not computed. They are the same for a gain of 1 + the weight. Workspace:
 /// norm_sums_workspace().
 template <class T>
@@ -69,8 +69,9 @@ void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
 
 /// Elements of compute_t<T> of the workspace of these sums.
 constexpr std::int64_t norm_sums_workspace(std::int64_t rows, std::int64_t width,
-                                           std::int64_t leaves, KernelForm form = kernel_form) {
-  return row_sums_workspace(rows, 2 * width, leaves, rows_of_norm_block, form);
+                                           std::int64_t leaves, KernelForm form = kernel_form,
+                                           bool adds = false) {
+  return row_sums_workspace(rows, 2 * width, leaves, rows_of_norm_block, form, adds);
 }
 
 // ---- for kernels of norms

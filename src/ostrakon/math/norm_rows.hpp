@@ -231,13 +231,13 @@ struct NormTerms {
 };
 
 template <class C>
-void add_norm_blocks(const Exec& exec, const View<C**>& partial, std::int64_t leaves,
+void add_norm_blocks(const Exec& exec, const View<C**>& partial, const RowSums<C>& sums,
                      const View<C*>& dweight, const View<C*>& dbias) {
   const char* const name = "add_blocks";
   if (dweight && dbias)
-    add_blocks<C, 2>(exec, name, partial, leaves, {{dweight, dbias}});
+    add_blocks<C, 2>(exec, name, partial, sums, {{dweight, dbias}});
   else
-    add_blocks<C, 1>(exec, name, partial, leaves, {{dweight ? dweight : dbias}});
+    add_blocks<C, 1>(exec, name, partial, sums, {{dweight ? dweight : dbias}});
 }
 
 /// f(has a weight, has a bias) as constants, unless nothing is wanted.

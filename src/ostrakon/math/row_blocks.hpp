@@ -107,10 +107,13 @@ static void for_each_row_block(const Exec& exec, const char* name, const RowBloc
 }
 
 /// results[o][j] = the sum over leaves of that over the leaf's rows of partial (leaves * blocks of
-/// a leaf, columns of all results), in an order that depends on the number of these alone.
+/// a leaf, columns of all results), in an order that depends on the number of these alone; or that
+/// is added to it.
 template <class C, int outputs>
 static void add_blocks(const Exec& exec, const char* name, const View<C**>& partial,
-                       std::int64_t leaves, const Kokkos::Array<View<C*>, outputs>& results) {
+                       const RowSums<C>& sums, const Kokkos::Array<View<C*>, outputs>& results) {
+  const std::int64_t leaves = sums.leaves;
+  const bool adds = sums.adds;
   constexpr int columns = 16, lanes = 64, all_lanes = columns * lanes;
   const std::int64_t of_leaf = partial.rows() / leaves, width = partial.columns();
   const std::int64_t of_result = width / outputs;
@@ -160,7 +163,8 @@ static void add_blocks(const Exec& exec, const char* name, const View<C**>& part
           for (int other = used - 2; other >= 0; --other)
             own = pending[other * columns + column] + own;
           const std::int64_t at = first + column, o = outputs == 1 ? 0 : at / of_result;
-          results[static_cast<std::size_t>(o)][at - o * of_result] = own;
+          C& result = results[static_cast<std::size_t>(o)][at - o * of_result];
+          result = adds ? result + own : own;
         });
       });
 }

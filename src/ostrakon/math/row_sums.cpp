@@ -34,7 +34,7 @@ void sum_columns(const Exec& exec, View<const T**> x, View<compute_t<T>*> result
   const View<C**> partial = sums_of_blocks("sum_columns", sums, blocks, x.columns());
   for_each_row_block<ColumnTerms<T>::n, 1>(exec, "sum_columns", blocks, x.columns(),
                                            ColumnTerms<T>{x}, partial);
-  add_blocks<C, 1>(exec, "add_blocks", partial, sums.leaves, {{result}});
+  add_blocks<C, 1>(exec, "add_blocks", partial, sums, {{result}});
 #else
   sum_leaves(exec, sums, x.rows(), std::array<View<C*>, 1>{result},
              [&](std::int64_t begin, std::int64_t end, const auto& sum) {

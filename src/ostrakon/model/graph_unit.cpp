@@ -110,6 +110,7 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   d.deferral.phases = program.deferred_phases;
   if (deferring_) d.deferral.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
+  d.adds_gradients = at_once_->adds_gradients && (!deferring_ || deferring_->adds_gradients);
   d.backward_reads_parameters = program.backward_reads_weights;
   d.backward_reads_tied = program.backward_reads_tied;
   for (const plan::Phase& phase : d.forward) d.recomputes = d.recomputes || phase.recomputes;

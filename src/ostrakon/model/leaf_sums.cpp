@@ -52,7 +52,8 @@ void sum_weight_gradient(const Exec& exec, View<const T**> x, View<const T**> dy
   if (sums.runs)
     math::gemm_by_run<T>(exec, dy, x, dweight, sums.runs, sums.workspace);
   else
-    math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace);
+    math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace,
+                           compute_t<T>(sums.adds ? 1 : 0));
 }
 
 std::int64_t weight_sums_workspace(std::int64_t outputs, std::int64_t inputs, std::int64_t leaves) {
@@ -63,7 +64,8 @@ template <class T>
 void sum_bias_gradient(const Exec& exec, View<const T**> dy, View<compute_t<T>*> dbias,
                        const LeafSums<T>& sums) {
   if (!dbias) return;
-  if (!sums.runs) return math::sum_columns<T>(exec, dy, dbias, {sums.leaves, sums.workspace});
+  if (!sums.runs)
+    return math::sum_columns<T>(exec, dy, dbias, {sums.leaves, sums.workspace, sums.adds});
   sum_leaves<T>(exec, sums, dy.rows(), std::array{dbias},
                 [&](std::int64_t begin, std::int64_t end, const auto& sum) {
                   math::column_sums<T>(exec, dy.row_range(begin, end), sum[0]);

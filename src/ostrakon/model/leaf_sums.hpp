@@ -18,10 +18,13 @@ struct LeafSums {
   /// Where runs are not equal: the first row of each, and the end of the last, (leaves + 1). Linear
   /// layers alone.
   HostView<const std::int64_t*> runs = {};
+  /// Whether sums are added to the gradients; else these are overwritten. For biases, and for
+  /// weights of linear layers in one leaf.
+  bool adds = false;
 };
 
 // Elements of compute_t<T> of the workspace that the sums below need. What is summed is overwritten
-// in each; a gradient that does not exist is not computed.
+// in each, unless LeafSums::adds; a gradient that does not exist is not computed.
 
 /// dweight (outputs, inputs) = dy^T x; dy (rows, outputs), x (rows, inputs).
 template <class T>

@@ -236,7 +236,8 @@ class Unit {
   /// afterwards.
   /// `loss_scale` multiplies the loss (only the last unit reads it).
   /// `gradients_opened`: parameter_gradients already holds what a unit that is tied to it
-  /// contributes to all of it: add instead of writing.
+  /// contributes to all of it, or, if plan::UnitDescription::adds_gradients, a sum over
+  /// micro-batches: add instead of writing.
   ///
   /// Phases that are deferred (plan::UnitDescription::deferral) write the gradients of
   /// parameters, all others do all else. Where `deferred` does not exist, phases are those of

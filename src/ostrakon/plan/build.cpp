@@ -115,8 +115,8 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   SumsPass sums(builder, tasks);
   GatherPass gathers(builder, policy, tasks);
   ActivationPass activations(builder, policy, gathers);
-  ComputePass compute(builder, tasks, gathers);
   ReductionPass reductions(builder, policy, sums);
+  ComputePass compute(builder, tasks, gathers, reductions);
   UpdatePass updates(builder, policy, tasks, reductions);
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes, sums);

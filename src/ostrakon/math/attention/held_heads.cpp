@@ -36,7 +36,8 @@ void held_heads_backward(const Exec& exec, const char* name, const HeadNorm& nor
     kernel.run(exec, name, kernel);
   });
   for (int i = 0; i < count; ++i)
-    if (sums[i]) add_blocks<C, 1>(exec, "add_blocks", sums[i], leaves, {{arrays[i].dweight}});
+    if (sums[i])
+      add_blocks<C, 1>(exec, "add_blocks", sums[i], RowSums<C>{leaves}, {{arrays[i].dweight}});
 }
 
 template <class T>

@@ -156,6 +156,11 @@ std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t voca
 }
 
 template <class T>
+bool takes_rows_at_once(std::int64_t rows, std::int64_t vocabulary, KernelForm form) {
+  return chunk_rows_of<T>(rows, vocabulary, form) >= rows;
+}
+
+template <class T>
 std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form) {
   using C = compute_t<T>;
   if (!is_of_device(form)) return vocabulary;
@@ -187,12 +192,15 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
                                    const Targets<compute_t<T>>& targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace,
-                                   const Logits<T>& logits, View<compute_t<T>*> dbias) {
+                                   const Logits<T>& logits, View<compute_t<T>*> dbias, bool adds) {
   using C = compute_t<T>;
   check_shapes<T>(x, weight, targets.words, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
+  require(!adds || (chunk >= x.rows() && !dbias), kernel_name, ": gradients of ", x.rows(),
+          " rows are added to a sum, ", chunk,
+          " rows at a time; expected all at once, and no gradient of a bias");
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t stride = logits_stride(weight.rows());
   const View<C*> room = scratch.template take<C>(chunk * stride);
@@ -214,8 +222,8 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
             dx.row_range(begin, end));
     if (dweight)
-      gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
-              dweight);
+      gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk,
+              begin == 0 && !adds ? C(0) : C(1), dweight);
     bias_gradient<T>(exec, dlogits, begin == 0 ? dbias : bias_room, 1, {});
     if (dbias && begin > 0) add_to<C>(exec, View<const C*>(bias_room), dbias);
     begin = end;
@@ -437,6 +445,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm,  \
                                                           bool);                                   \
+  template bool takes_rows_at_once<T>(std::int64_t, std::int64_t, KernelForm);                     \
   template std::int64_t logits_read_again<T>(std::int64_t, KernelForm);                            \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
@@ -444,7 +453,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
   template void linear_cross_entropy_backward<T>(                                                  \
       const Exec&, View<const T**>, View<const T**>, const Targets<compute_t<T>>&, compute_t<T>,   \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>, const Logits<T>&,            \
-      View<compute_t<T>*>);                                                                        \
+      View<compute_t<T>*>, bool);                                                                  \
   template std::int64_t linear_cross_entropy_by_piece_workspace<T>(                                \
       std::int64_t, std::int64_t, std::int64_t, std::int64_t, KernelForm);                         \
   template void linear_cross_entropy_backward_by_piece<T>(                                         \

@@ -34,15 +34,21 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
                                   View<T*> workspace, const Logits<T>& logits = {},
                                   View<compute_t<T>*> margins = {});
 
+/// Whether the gradient of the weight is one product, over all rows, in
+/// linear_cross_entropy_backward.
+template <class T>
+bool takes_rows_at_once(std::int64_t rows, std::int64_t vocabulary, KernelForm form = kernel_form);
+
 /// Computes losses and gradients in one pass: dx, dweight and dbias, overwritten, are the gradients
 /// of scale * the sum of losses, of the form of targets, times their factors. An empty dweight or
-/// dbias is not computed.
+/// dbias is not computed. `adds`: dweight is added to what is there; it takes rows at once then.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                    const Targets<compute_t<T>>& targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace,
-                                   const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {});
+                                   const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {},
+                                   bool adds = false);
 
 /// Does what linear_cross_entropy_backward does, with dweight and dbias as the sums over `pieces`
 /// equal runs of rows by the tree of piece_tree.hpp. On the host in fp32 losses and dx do not

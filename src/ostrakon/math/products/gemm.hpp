@@ -132,10 +132,10 @@ std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_
 
 /// C = A^T B, overwritten, for A (k, m) and B (k, n) whose rows are in `pieces` equal runs: the
 /// product of each run is summed from zero on, and the products by the tree of piece_tree.hpp. One
-/// piece gives the plain product. C is (m, n).
+/// piece gives the plain product, which may be added to C (`beta` = 1). C is (m, n).
 template <class T>
 void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
-                   std::int64_t pieces, View<compute_t<T>*> workspace);
+                   std::int64_t pieces, View<compute_t<T>*> workspace, compute_t<T> beta = 0);
 
 /// Does what gemm_by_piece does for runs of rows of different lengths: piece i is rows [offsets[i],
 /// offsets[i + 1]), where offsets[0] need not be 0. A run without rows adds zeros. `offsets` is

@@ -110,18 +110,20 @@ void multiply_run(const Exec& exec, View<const T**> a, View<const T**> b, comput
 
 template <class T>
 void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
-                   std::int64_t pieces, View<compute_t<T>*> workspace) {
+                   std::int64_t pieces, View<compute_t<T>*> workspace, compute_t<T> beta) {
   using C = compute_t<T>;
   require(pieces >= 1 && a.rows() % pieces == 0, "gemm: ", a.rows(), " terms in ", pieces,
           " pieces, expected a multiple");
+  require(beta == 0 || pieces == 1, "gemm: a sum over ", pieces,
+          " pieces is added to C, expected one piece");
   const std::int64_t terms = a.rows() / pieces;
   sum_runs<T>(exec, c, pieces, terms, workspace,
-              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
+              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C own, View<C**> to) {
                 const auto rows = [&](const View<const T**>& x) {
                   return x.row_range(piece * terms, (piece + 1) * terms);
                 };
                 gemm<T, C>(exec, Transpose::yes, Transpose::no, 1, rows(a).column_range(begin, end),
-                           rows(b), beta, to);
+                           rows(b), beta + own, to);
               });
 }
 
@@ -186,7 +188,8 @@ template void add_matrix<double>(const Exec&, View<const double**>, View<double*
 #define OSTRAKON_INSTANTIATE(T)                                                             \
   template bool adds_as_a_whole<T>(std::int64_t);                                           \
   template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,             \
-                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);  \
+                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>,   \
+                                 compute_t<T>);                                             \
   template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,               \
                                View<compute_t<T>**>, HostView<const std::int64_t*>,         \
                                View<compute_t<T>*>);                                        \

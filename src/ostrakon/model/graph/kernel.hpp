@@ -24,7 +24,7 @@ struct Buffers {
   std::array<View<std::byte*>, 9> homes;
   View<std::byte*> trained, frozen, gradients;
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
-  bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
+  bool gradients_opened = false;  ///< gradients are added to what is there: see Unit::backward
   View<const std::int32_t*> tokens, targets, document_begins;
   const DecodedRuns* decoded = nullptr;  ///< UnitBuffers::decoded
   View<const std::byte*> batch;          ///< UnitBuffers::batch
@@ -61,6 +61,12 @@ class Arguments {
   /// rank's, the first one.
   std::int64_t piece() const { return buffers_.tensor_rank * program_.own_pieces + turn_.piece; }
   bool adds() const { return call_.call.adds || turn_.adds; }
+  /// Whether gradients of weights are added to what is there; those that are values are not.
+  bool adds_gradients() const {
+    const std::vector<int>& all = call_.call.gradients;
+    return call_.call.adds_gradients && buffers_.gradients_opened &&
+           std::any_of(all.begin(), all.end(), Call::is_weight);
+  }
   const Buffers& buffers() const { return buffers_; }
 
   /// What call `number` of a Joint works with; none, if it is not computed here.

@@ -137,12 +137,14 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
   Calls backward;
   if (has_weight) {
     Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
-    gradients.scratch = {
-        bytes_of<Compute>(math::norm_sums_workspace(value(x).rows, width, leaves, leaf_.kernels))};
+    gradients.adds_gradients = leaf_.adds_gradients();
+    gradients.scratch = {bytes_of<Compute>(math::norm_sums_workspace(
+        value(x).rows, width, leaves, leaf_.kernels, gradients.adds_gradients))};
     gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       math::sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
                                   a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
-                                  a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
+                                  a.gradient<Compute>(1),
+                                  {leaves, a.scratch<Compute>(0), a.adds_gradients()});
     });
     gradients.tag = text("d weight ", made);
     backward.push_back(std::move(gradients));
@@ -174,7 +176,8 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
             remade ? remade->written<T>(0) : View<T**>(),
             sums ? sums->gradient<Compute>(0) : View<Compute*>(),
             sums ? sums->gradient<Compute>(1) : View<Compute*>(),
-            {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+            {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>(),
+             sums && sums->adds_gradients()});
       })});
   backward.push_back(std::move(input));
   append({{forward}, std::move(backward), {}, again});
@@ -372,6 +375,7 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
                                        {weights.front()}},
                                       x, inputs, last - first));
     weight.gradient_elements = (last - first) * inputs;
+    weight.adds_gradients = leaf_.adds_gradients() && leaves == 1;
     if (is_8bit)
       weight.work +=
           rounding_work<T>(dtype, leaves * (last - first), rows / leaves, true, leaf_.kernels) +
@@ -384,12 +388,12 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
       const View<Compute**> gradient =
           a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last);
       if (is_8bit && gradient)
-        return math::fp8_gemm_by_piece<T>(exec, {of_gradients, math::Fp8Format::e4m3, dtype},
-                                          a.read<T>(0, count).column_range(first, last),
-                                          a.read<T>(count), gradient, leaves,
-                                          a.scratch<std::byte>(0));
+        return math::fp8_gemm_by_piece<T>(
+            exec, {of_gradients, math::Fp8Format::e4m3, dtype},
+            a.read<T>(0, count).column_range(first, last), a.read<T>(count), gradient, leaves,
+            a.scratch<std::byte>(0), Compute(a.adds_gradients() ? 1 : 0));
       sum_weight_gradient<T>(exec, a.read<T>(count), a.read<T>(0, count).column_range(first, last),
-                             gradient, {leaves, a.scratch<Compute>(0)});
+                             gradient, {leaves, a.scratch<Compute>(0), {}, a.adds_gradients()});
     });
     calls.push_back(std::move(weight));
   }
@@ -398,12 +402,14 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
     const std::int64_t columns = elements_of(weights.back());
     const std::int64_t shift = columns < outputs ? columns : 0;
     Call bias = pass({"d " + name + ".bias", dy, {}, {}, {weights.back()}}, x, columns);
-    bias.scratch = {bytes_of<Compute>(
-        math::column_sums_workspace(value(x).rows, columns, leaves, leaf_.kernels))};
+    bias.adds_gradients = leaf_.adds_gradients();
+    bias.scratch = {bytes_of<Compute>(math::column_sums_workspace(
+        value(x).rows, columns, leaves, leaf_.kernels, bias.adds_gradients))};
     bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const std::int64_t first = a.piece() * shift;
       sum_bias_gradient<T>(exec, a.read<T>(0, count).column_range(first, first + columns),
-                           a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
+                           a.gradient<Compute>(0),
+                           {leaves, a.scratch<Compute>(0), {}, a.adds_gradients()});
     });
     if (shift == 0 && count == 1) bias.tag = sums_of_columns;
     calls.push_back(std::move(bias));
@@ -553,7 +559,8 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
         math::activation_backward<T>(exec, activation, a.read<T>(0), a.read<T>(1), a.written<T>(0),
                                      remade ? remade->written<T>(0) : View<T**>(),
                                      sums ? sums->gradient<Compute>(0) : View<Compute*>(),
-                                     {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+                                     {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>(),
+                                      sums && sums->adds_gradients()});
       })});
   append({{forward}, {backward}});
   return made;

@@ -17,11 +17,13 @@ namespace ostrakon::model::graph {
 namespace {
 
 /// Copies each array to another of the same kind, or of the other type of numbers; or a weight, or
-/// to a gradient.
+/// to a gradient, to which it may add.
 template <class T>
 void copy_of(const Exec& exec, const Arguments& a) {
   using C = compute_t<T>;
   if (a.reads() == 0) return math::copy<T>(exec, a.weight<T>(0), a.written<T>(0).flat());
+  if (a.writes() == 0 && a.adds_gradients())
+    return math::add_to<C>(exec, a.read_whole<C>(0).flat(), a.gradient<C>(0));
   if (a.writes() == 0) return math::copy<C>(exec, a.read_whole<C>(0).flat(), a.gradient<C>(0));
   for (int i = 0; i < a.reads(); ++i) {
     const Element from = a.place_read(i).element, to = a.place_written(i).element;

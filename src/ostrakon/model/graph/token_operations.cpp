@@ -370,6 +370,8 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   });
 
   Call backward{"d losses", {x}, {~x, losses}, head.weights(), head.weights()};
+  backward.adds_gradients = leaf.adds_gradients() && !by_leaf && head.bias < 0 &&
+                            math::takes_rows_at_once<T>(rows_here, words, leaf.kernels);
   backward.scratch =
       predictions.scratch({by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
                                          rows_here, width, words, leaf.leaves(), leaf.kernels))
@@ -400,8 +402,8 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
                                                       leaf.leaves(), a.scratch<T>(0), made, dbias);
     else
       math::linear_cross_entropy_backward<T>(exec, rows, w, targets, loss_scale, losses_here,
-                                             a.written<T>(0), dweight, a.scratch<T>(0), made,
-                                             dbias);
+                                             a.written<T>(0), dweight, a.scratch<T>(0), made, dbias,
+                                             a.adds_gradients());
     predictions.give(exec, losses_here, 0, to);
     clear_rest<T>(exec, a, of, words * width);
   });

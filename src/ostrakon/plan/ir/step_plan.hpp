@@ -73,9 +73,11 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   ExchangeKind exchange = ExchangeKind::gather;  ///< exchange: its kind
   bool converts = false;  ///< gather: the shard has masters, which are converted to the dtype that
                           ///< is sent, or quantized
-  bool gradients_opened = false;  ///< backward: adds to the gradients that a tied unit has written
-  bool may_be_empty = false;      ///< exchange: Exchange::may_be_empty
-  bool empty_if_even = false;     ///< exchange: Exchange::empty_if_even
+  /// backward: adds to the gradients that a tied unit has written, or to the sum over other
+  /// micro-batches to which this one's gradients come next
+  bool gradients_opened = false;
+  bool may_be_empty = false;   ///< exchange: Exchange::may_be_empty
+  bool empty_if_even = false;  ///< exchange: Exchange::empty_if_even
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;   ///< phase, where the unit has several; exchange: the phase before it
@@ -145,6 +147,7 @@ struct PlannedUnit {
   Phases forward, backward;
   std::vector<int> recompute_phases;  ///< phases of forward that a recompute runs
   int first_of_gradients = 0;
+  bool adds_gradients = false;  ///< UnitDescription::adds_gradients
   bool stays_gathered = false;  ///< whether parameters stay gathered until they are used last
   int masters = -1;             ///< master parameters, of those that have any; -1 also where they
                                 ///< are borrowed

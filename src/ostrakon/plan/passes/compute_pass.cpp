@@ -21,8 +21,9 @@ std::vector<int> deferred(const UnitDescription& unit, bool those_that_are) {
 
 }  // namespace
 
-ComputePass::ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers)
-    : builder_(builder), gathers_(gathers) {
+ComputePass::ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers,
+                         ReductionPass& reductions)
+    : builder_(builder), gathers_(gathers), reductions_(reductions) {
   std::set<int> known;
   for (const Task& task : tasks)
     if (task.computes() && known.insert(task.micro_batch).second)
@@ -71,13 +72,15 @@ void ComputePass::read_parameters(Action& action) {
       builder_.use(action, use.parameters, gathers_.parameters(use.unit), Access::read);
 }
 
-/// Returns the gradients that a backward of unit `u` writes, in the order of its parameters: opens
-/// them, or finds those that a unit tied to it has opened.
-std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Tape& tape) {
+/// Returns the gradients that a backward writes, in the order of its unit's parameters: opens them,
+/// or finds those that a unit tied to it has opened, or the sum that they are added to.
+std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(const Task& task,
+                                                                       Tape& tape) {
   std::vector<WrittenGradients> written;
-  for (const ParameterUse& use : builder_.parameter_uses(u)) {
+  for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
     if (!use.has_gradients) continue;
     int& gradients = tape.units[use.unit].parameter_gradients[use.addend];
+    if (gradients < 0) gradients = reductions_.open_sum(use.unit, use.addend, task.micro_batch);
     const bool is_open = gradients >= 0;
     const Layouts& layouts = builder_.state(use.unit).layouts;
     const Layout layout = layouts.gradient.over(layouts.gathered.divided).in(Space::device);
@@ -151,9 +154,12 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
   std::vector<WrittenGradients> written;
   const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     // open_gradients makes buffers but no action, so that `action` stays where it is.
-    if (position.first && writes_gradients) written = open_gradients(u, tape);
+    if (position.first && writes_gradients) written = open_gradients(task, tape);
     const Access of_last = is_last && !is_deferred ? position.filling() : Access::read_write;
     action.gradients_opened = !written.empty() && written.front().are_open;
+    if (position.first && action.gradients_opened && unit.adds_gradients)
+      action.work +=
+          row_work(static_cast<double>(builder_.buffer(written.front().buffer).bytes), 0.0);
     read_batch(action, tape);
     if (!is_deferred) read_parameters(action);
     builder_.use(action, Role::input, tape.input(u), Access::read);

@@ -5,6 +5,7 @@
 #include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
+#include <ostrakon/plan/passes/reduction_pass.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace ostrakon::plan {
 /// gather parameters and reduce gradients.
 class ComputePass {
  public:
-  ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers);
+  ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers,
+              ReductionPass& reductions);
 
   void on(const Task& task, Tape& tape);
 
@@ -35,10 +37,11 @@ class ComputePass {
     int buffer = -1;
     bool are_open = false;  // whether backward adds to them
   };
-  std::vector<WrittenGradients> open_gradients(int u, Tape& tape);
+  std::vector<WrittenGradients> open_gradients(const Task& task, Tape& tape);
 
   Builder& builder_;
   const GatherPass& gathers_;
+  ReductionPass& reductions_;
   std::vector<int> micro_batches_;  // in the order of their first tasks
   std::size_t loaded_ = 0;          // how many of these are loaded
   int batch_on_host_ = -1;          // batch of the last micro-batch that is loaded

@@ -12,7 +12,7 @@ namespace {
 struct History {
   bool becomes_sum = false;    ///< whether it is to be the sum over all micro-batches
   bool is_sum = false;         ///< whether all addends are in it
-  bool is_added_to = false;    ///< by an accumulation or a sum that continues
+  bool is_added_to = false;    ///< by an accumulation, a backward or a sum that continues
   int last_accumulation = -1;  ///< the last one that reads or adds to it
   int last_other_write = -1;   ///< the last other write before the update
 };
@@ -24,7 +24,10 @@ std::vector<History> histories(const StepPlan& plan) {
     if (unit.gradients >= 0) of(unit.gradients).becomes_sum = true;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[static_cast<std::size_t>(a)];
-    const bool accumulates = action.kind == Kind::accumulate || action.continues_sum();
+    const bool adds_in_backward = action.kind == Kind::backward && action.gradients_opened &&
+                                  plan.units[static_cast<std::size_t>(action.unit)].adds_gradients;
+    const bool accumulates =
+        action.kind == Kind::accumulate || action.continues_sum() || adds_in_backward;
     const bool updates = is_update(action.kind);
     const bool hands_on = action.kind == Kind::gather_gradients || is_copy(action.kind);
     const bool from_sum =

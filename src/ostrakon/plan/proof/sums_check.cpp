@@ -91,17 +91,34 @@ std::string SumsCheck::wrong_backward(const Action& action) {
       return text(adds ? "adds to '" : "overwrites '", plan_.buffers[use.buffer].name,
                   adds ? "', which it begins" : "', to which it adds");
     Sum leaf{unit, by, {action.micro_batch, 1}, 0};
-    if (adds) {
-      const Sum& before = sums_[use.buffer];
-      if (before.unit != unit || before.uses != tied_use ||
-          !(before.micro_batches == leaf.micro_batches))
-        return text("adds to '", plan_.buffers[use.buffer].name,
-                    "', which has not the tied gradients of this leaf");
-      leaf.uses |= before.uses;
-    }
+    if (adds && !join(leaf, sums_[use.buffer]))
+      return text(
+          "adds to '", plan_.buffers[use.buffer].name,
+          "', which has neither the tied gradients of this leaf nor the sum that these come "
+          "to next");
     set(use.buffer, leaf);
   }
   return "";
+}
+
+/// Adds what a buffer has to a leaf that backward adds to it. Returns whether that is the next
+/// addition: of the tied gradients of the leaf, or of the sibling in the tree over micro-batches
+/// where backward adds finished gradients.
+bool SumsCheck::join(Sum& leaf, const Sum& before) const {
+  if (before.unit != leaf.unit) return false;
+  if (before.uses == tied_use && before.micro_batches == leaf.micro_batches) {
+    leaf.uses |= before.uses;
+    return true;
+  }
+  const std::vector<SpanSum>& spans = spans_[leaf.unit];
+  if (!plan_.units[leaf.unit].adds_gradients || before.uses != leaf.uses ||
+      leaf.uses != uses_[leaf.unit] || before.spans != 0 || spans.empty() ||
+      spans.front().span.axis != Axis::micro_batch || spans.front().continues)
+    return false;
+  const auto [parent, sibling] =
+      parent_and_sibling(leaf.micro_batches, plan_.grid.micro_batches(), spans.front().tree);
+  leaf.micro_batches = parent;
+  return before.micro_batches == sibling;
 }
 
 /// Notes that gradients of a leaf that is computed again are no sum: nothing may reduce them.

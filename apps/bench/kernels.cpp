@@ -13,10 +13,12 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <type_traits>
@@ -441,6 +443,8 @@ class Kernels {
   const double budget_;
   Table table_;
   Exec exec_;
+  const runtime::Arena room_{math::product_workspace_bytes(math::kernel_form)};
+  const math::ProductWorkspace workspace_{View<std::byte*>(room_.data(), room_.bytes())};
   double peak_flops_ = 0.0;
   double peak_bandwidth_ = 0.0;
 };

@@ -2,9 +2,11 @@
 #include <fake_device/products.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
 #include <thread>
 #include <type_traits>
@@ -114,6 +116,37 @@ std::uint64_t variant_of(const DeviceProduct& p, const Algorithm& algorithm) {
   return variant;
 }
 
+/// A product's use of a workspace.
+class Claim {
+ public:
+  explicit Claim(View<std::byte*> room) : words_(words_of(room)) {
+    static std::atomic<std::uint64_t> last{0};
+    own_ = ++last;
+    std::fill(words_.begin(), words_.end(), own_);
+  }
+  ~Claim() {
+    if (std::any_of(words_.begin(), words_.end(), [&](std::uint64_t word) { return word != own_; }))
+      Kokkos::abort("a workspace of products is another's, too");
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+ private:
+  struct Words {
+    std::uint64_t* first = nullptr;
+    std::int64_t count = 0;
+    std::uint64_t* begin() const { return first; }
+    std::uint64_t* end() const { return first + count; }
+  };
+  static Words words_of(View<std::byte*> room) {
+    return {reinterpret_cast<std::uint64_t*>(room.data()),
+            room.size() / static_cast<std::int64_t>(sizeof(std::uint64_t))};
+  }
+
+  Words words_;
+  std::uint64_t own_ = 0;
+};
+
 class Library : public math::ProductLibrary {
  public:
   std::string version() const override { return "fake products 1"; }
@@ -133,9 +166,11 @@ class Library : public math::ProductLibrary {
                 const ProductOperands& operands) override {
     const ProductAlgorithm by = algorithm_of(algorithm);
     if (observer()) observer()(product, by.name);
+    const View<std::byte*> room = math::ProductWorkspace::current();
     launch(
         exec, math::product_name(product.turn_a, product.turn_b),
         [=](const KernelSpace&) {
+          const Claim claim(room);
           for (std::int64_t i = 0; i < product.count; ++i) one(exec, product, by, operands, i);
           if (by.seconds > 0.0)
             std::this_thread::sleep_for(std::chrono::duration<double>(by.seconds));
@@ -187,5 +222,6 @@ ProductLibrary* product_library() {
   static fake::Library one;
   return &one;
 }
+std::int64_t library_workspace_bytes() { return fake::product_workspace_bytes; }
 
 }  // namespace ostrakon::math

@@ -26,6 +26,10 @@ struct ProductAlgorithm {
 void suggest_products(std::vector<ProductAlgorithm> algorithms);
 std::vector<ProductAlgorithm> default_products();
 
+/// Bytes that each product works in where it is given a workspace: it writes them, and ends the
+/// process if another product, on a stream that overlaps with its own, writes them meanwhile.
+constexpr std::int64_t product_workspace_bytes = 4096;
+
 /// Called at each product with its kind and the name of its algorithm; none: null.
 using ProductObserver =
     std::function<void(const ostrakon::math::DeviceProduct&, const std::string& algorithm)>;

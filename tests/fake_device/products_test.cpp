@@ -8,6 +8,8 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
 #include <ostrakon/math/products/pinned_products.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <set>
 #include <sstream>
 #include <string>
@@ -293,6 +295,50 @@ TEST(PinnedProducts, AreTheSameInEachLayout) {
       EXPECT_EQ(ran.algorithms, Names{"runs of 8"});
     }
   }
+}
+
+/// Each product of a step works in the memory that the plan has for it, and the choice of
+/// algorithms in as much of the arena.
+TEST(ProductWorkspaces, AreThoseOfThePlan) {
+  const UsualLibrary usual;
+  config::Settings settings = small(DType::fp32);
+  settings.optimizer.kind = optim::OptimizerKind::muon;
+  SmallRun run(settings);
+  const plan::StepPlan& plan = run.trainer.program(plan::Purpose::train).plan;
+  ASSERT_GE(plan.product_workspace, 0);
+  const plan::Buffer& planned = plan.buffers[static_cast<std::size_t>(plan.product_workspace)];
+  EXPECT_EQ(planned.bytes, fake::product_workspace_bytes);
+  EXPECT_TRUE(planned.persistent);
+  std::set<const std::byte*> seen;
+  std::int64_t products = 0;
+  fake::observe_products([&](const DeviceProduct&, const std::string&) {
+    const View<std::byte*> room = math::ProductWorkspace::current();
+    EXPECT_EQ(room.size(), fake::product_workspace_bytes);
+    seen.insert(room.data());
+    ++products;
+  });
+  run.step(1);
+  fake::observe_products(nullptr);
+  EXPECT_GT(products, 20);
+  EXPECT_EQ(seen.size(), 1U);
+}
+
+/// Streams that multiply in one workspace would write over each other's: a plan in which that can
+/// happen is refused.
+TEST(ProductWorkspaces, OfTwoStreamsAreRefused) {
+  SmallRun run(small(DType::fp32));
+  plan::StepPlan plan = run.trainer.program(plan::Purpose::train).plan;
+  const auto other = std::find_if(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
+    return action.stream != plan::Stream::compute && action.kind == plan::Kind::load &&
+           action.micro_batch > 0;
+  });
+  ASSERT_NE(other, plan.actions.end());
+  EXPECT_NO_THROW(plan::prove_memory(plan, plan::plan_memory(plan, plan::Space::device)));
+  other->uses.push_back(
+      {plan::Role::product_workspace, plan.product_workspace, plan::Access::write});
+  other->waits.clear();
+  EXPECT_THROW(plan::prove_memory(plan, plan::plan_memory(plan, plan::Space::device)),
+               std::logic_error);
 }
 
 /// The layouts do compute other numbers of rows: with an algorithm whose bits depend on it, a

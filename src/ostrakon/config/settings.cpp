@@ -2,6 +2,7 @@
 #include <ostrakon/config/settings.hpp>
 
 #include <algorithm>
+#include <ostrakon/math/products/product_workspace.hpp>
 
 namespace ostrakon::config {
 
@@ -31,6 +32,7 @@ plan::Policy policy_of(const plan::PolicyChoices& choices, const UpdateChoices& 
   policy.moment_count = optim::moments(updates.optimizer);
   policy.averages = updates.ema > 0.0;
   policy.checkpoint_staging = facts.checkpoint_staging;
+  policy.product_workspace_bytes = math::product_workspace_bytes(facts.kernels);
   // A unit that the host updates may be updated before the gradients of all units are known unless
   // it depends on these whether and how it is: by clipping, or if steps may be skipped. Before
   // early updates ranks agree at the last batch, which not all stages of a pipeline read.
@@ -52,6 +54,7 @@ plan::Policy policy_of(const Settings& settings) {
   facts.expert_ranks = std::max<std::int64_t>(settings.expert / settings.tensor, 1);
   facts.stages = settings.pipeline;
   facts.checkpoint_staging = saves_in_background(settings.checkpoint);
+  facts.kernels = settings.processor.kernels;
   return policy_of(settings.parallel, settings, facts);
 }
 

@@ -277,6 +277,7 @@ struct PolicyFacts {
   std::int64_t micro_batch_grain = 0;  ///< as plan::Policy::sum_grain, in micro-batches
   std::int64_t context_ranks = 1, tensor_ranks = 1, expert_ranks = 1, stages = 1;
   bool checkpoint_staging = false;
+  math::KernelForm kernels = math::kernel_form;  ///< that ranks compute with
 };
 
 /// Returns the policy that follows on any ranks: without shard_group and ranks_per_node.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/model/decoder_model.hpp>
@@ -37,6 +38,7 @@ std::unique_ptr<model::Model> Generator::make_model(const config::Settings& sett
 plan::StepPlan Generator::make_plan(const model::Model& model) {
   plan::Policy policy;
   policy.sharding = plan::Sharding::none;
+  policy.product_workspace_bytes = math::product_workspace_bytes(math::kernel_form);
   plan::ModelDescription description = model.description();
   // Nothing is updated, so that parameters exist in the type alone in which they are computed.
   description.master_bytes = description.element_bytes;
@@ -128,6 +130,7 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   model::UnitBuffers<void> unit =
       unit_buffers<void>(buffers, program_.plan, tied_to_[static_cast<std::size_t>(u)]);
   unit.decoded = &runs_;
+  const math::ProductWorkspace room(buffers.device_view<std::byte>(plan::Role::product_workspace));
   model_->forward(u, buffers.exec, unit);
 }
 

@@ -7,6 +7,7 @@
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <vector>
@@ -112,9 +113,12 @@ namespace {
 template <class T>
 double measure(const runtime::Arena& memory, double seconds) {
   const Exec exec;
-  const std::int64_t third = memory.bytes() / static_cast<std::int64_t>(3 * sizeof(T));
+  const std::int64_t of_library = math::product_workspace_bytes(math::kernel_form);
+  const std::int64_t taken = of_library < memory.bytes() / 2 ? of_library : 0;
+  const math::ProductWorkspace room(View<std::byte*>(memory.data(), taken));
+  const std::int64_t third = (memory.bytes() - taken) / static_cast<std::int64_t>(3 * sizeof(T));
   const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(third)));
-  const View<T*> all(reinterpret_cast<T*>(memory.data()), 3 * third);
+  const View<T*> all(reinterpret_cast<T*>(memory.data() + taken), 3 * third);
   const auto seconds_of = [&](std::int64_t side) {
     const std::int64_t size = side * side;
     const auto matrix = [&](std::int64_t i) {

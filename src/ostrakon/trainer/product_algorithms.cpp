@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/trainer/product_algorithms.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/input.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/products/pinned_products.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/trainer/warm_up.hpp>
 #include <set>
 #include <sstream>
@@ -102,9 +104,13 @@ ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas
     if (world.rank() != 0) return;
     Source source = source_of(files, *library);
     const std::size_t given = source.table.algorithms.size();
-    const View<char*> memory(reinterpret_cast<char*>(arenas.device),
-                             parts.programs.arena_bytes(plan::Space::device));
-    const std::string lines = choose(products, *library, memory, source.table);
+    const std::int64_t bytes = parts.programs.arena_bytes(plan::Space::device);
+    const View<std::byte*> memory(arenas.device, bytes);
+    const std::int64_t taken = std::min(bytes, math::product_workspace_bytes(math::kernel_form));
+    const math::ProductWorkspace room(memory.range(0, taken));
+    const View<std::byte*> rest = memory.range(taken, bytes);
+    const std::string lines = choose(
+        products, *library, {reinterpret_cast<char*>(rest.data()), rest.size()}, source.table);
     const std::size_t timed = source.table.algorithms.size() - given;
     result.lines =
         text("  algorithms of products ", given > 0 ? text(given, source.line, ", ") : "", timed,

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <tuple>
 #endif
@@ -17,8 +18,7 @@
 namespace ostrakon::math::cublaslt {
 
 template <class C>
-void multiply(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, View<C**>,
-              View<std::byte*>) {
+void multiply(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, View<C**>) {
   require(LaunchCount::takes_one("fp8_product"),
           "a build without cuBLASLt has no products of codes, and only counts them");
 }
@@ -34,8 +34,7 @@ std::string why_no_fp8(ProductDType) {
 }
 
 template <class C>
-void multiply(const Exec&, const Fp8Operand& a, const Fp8Operand&, View<const C**>, View<C**>,
-              View<std::byte*>) {
+void multiply(const Exec&, const Fp8Operand& a, const Fp8Operand&, View<const C**>, View<C**>) {
   throw Error(
       text("precision.products = ", name(a.dtype), ": ", why_no_fp8(a.dtype), "; expected auto"));
 }
@@ -151,14 +150,8 @@ struct Description {
   }
 };
 
-/// Returns where cuBLASLt's part of a workspace begins.
-std::byte* library_workspace(View<std::byte*> all) {
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(all.data()) %
-                                              std::uintptr_t{fp8_library_alignment});
-  const std::int64_t skipped = past == 0 ? 0 : fp8_library_alignment - past;
-  require(all.size() >= skipped + fp8_library_bytes, "fp8 product: workspace of ", all.size(),
-          " bytes, expected at least ", skipped + fp8_library_bytes);
-  return all.data() + skipped;
+std::size_t workspace_bytes() {
+  return static_cast<std::size_t>(ProductWorkspace::current().size());
 }
 
 /// Returns the algorithm that cuBLASLt suggests without split sums.
@@ -169,7 +162,7 @@ cublasLtMatmulAlgo_t choose(Description& product, const Fp8Operand& left, const 
           "cublasLtMatmulPreferenceSetAttribute");
   };
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(fp8_library_bytes));
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes());
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
   constexpr std::uint32_t aligned_to = 16;  // bytes: those of workspaces, and of C's rows
@@ -202,7 +195,7 @@ std::string why_no_fp8(ProductDType dtype) {
 
 template <class C>
 void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<const C**> onto,
-              View<C**> c, View<std::byte*> workspace) {
+              View<C**> c) {
   require(!std::is_same<C, double>::value,
           "fp64 is not multiplied in 8 bits on a device; expected fp32, bf16 or fp16");
   const bool are_blocks = has_scales_of_blocks();
@@ -225,9 +218,11 @@ void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<c
   const auto describe = [&](std::int64_t rows) {
     return Description(a, b, cuda_type<C>, rows, c.stride(), scales_of(a), scales_of(b));
   };
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int, Fp8Format, Fp8Format>;
+  using Key =
+      std::tuple<std::int64_t, std::int64_t, std::int64_t, int, Fp8Format, Fp8Format, std::size_t>;
   static std::map<Key, cublasLtMatmulAlgo_t> chosen;
-  const Key key{n, k, c.stride(), static_cast<int>(cuda_type<C>), a.format, b.format};
+  const Key key{n,        k,        c.stride(),       static_cast<int>(cuda_type<C>),
+                a.format, b.format, workspace_bytes()};
   auto found = chosen.find(key);
   if (found == chosen.end()) {
     constexpr std::int64_t many = 4096;  // rows: the algorithm must not depend on their number
@@ -238,8 +233,8 @@ void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<c
   const float alpha = 1.0f, beta = onto ? 1.0f : 0.0f;
   check(cublasLtMatmul(handle(), &product.operation, &alpha, b.codes.data(), &product.b,
                        a.codes.data(), &product.a, &beta, onto ? onto.data() : c.data(), &product.c,
-                       c.data(), &product.c, &found->second, library_workspace(workspace),
-                       static_cast<std::size_t>(fp8_library_bytes), exec.cuda_stream()),
+                       c.data(), &product.c, &found->second, ProductWorkspace::current().data(),
+                       workspace_bytes(), exec.cuda_stream()),
         "cublasLtMatmul");
 }
 
@@ -251,7 +246,7 @@ namespace ostrakon::math::cublaslt {
 
 #define OSTRAKON_INSTANTIATE(C)                                                                 \
   template void multiply<C>(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, \
-                            View<C**>, View<std::byte*>);
+                            View<C**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

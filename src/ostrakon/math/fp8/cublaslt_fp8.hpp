@@ -17,10 +17,6 @@ namespace ostrakon::math::cublaslt {
 
 /// Codes of a row begin at multiples of it, and rows and columns of products are multiples of it.
 constexpr std::int64_t fp8_granule = 16;
-/// Bytes that cuBLASLt works with, and what their address must be a multiple of.
-constexpr std::int64_t fp8_library_bytes = std::int64_t{32} << 20, fp8_library_alignment = 256;
-/// Bytes of the workspace of a product, wherever it begins.
-constexpr std::int64_t fp8_workspace = fp8_library_bytes + fp8_library_alignment;
 
 /// Rows of an operand.
 struct Fp8Operand {
@@ -34,12 +30,12 @@ struct Fp8Operand {
 };
 
 /// C (m, n) = A B^T + onto, for A (m, k) and B (n, k); `onto` is null, C, or laid out as C.
-/// `workspace`: fp8_workspace bytes. One algorithm multiplies all products that differ in m alone,
-/// without split sums. C: float, bf16 or fp16. Not thread-safe. Throws Error if cuBLASLt has no
-/// such product; without cuBLASLt products are only counted (LaunchCount).
+/// One algorithm multiplies all products that differ in m alone, without split sums, in
+/// ProductWorkspace::current(). C: float, bf16 or fp16. Not thread-safe. Throws Error if cuBLASLt
+/// has no such product; without cuBLASLt products are only counted (LaunchCount).
 template <class C>
 void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<const C**> onto,
-              View<C**> c, View<std::byte*> workspace);
+              View<C**> c);
 
 #if OSTRAKON_FP8_CUBLASLT
 std::string why_no_fp8(ProductDType dtype);

@@ -76,7 +76,6 @@ class Arrays {
     rest_ = rest_.range(bytes, available);
     return {reinterpret_cast<U*>(taken.data()), count, taken.origin()};
   }
-  View<std::byte*> rest() const { return rest_; }
 
  private:
   View<std::byte*> rest_;
@@ -166,8 +165,7 @@ std::int64_t fp8_gemm_workspace(ProductDType dtype, std::int64_t m, std::int64_t
                                 KernelForm form) {
   // Either operand may have sums over its rows.
   return operand_bytes<T>(dtype, m, k, 1, true, form) +
-         operand_bytes<T>(dtype, n, k, 1, true, form) +
-         (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
+         operand_bytes<T>(dtype, n, k, 1, true, form);
 }
 
 template <class T, class C>
@@ -189,8 +187,7 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
     };
     const Operand left = quantized(formats.a, m, has_columns_of_a, a);
     const Operand right = quantized(formats.b, n, has_columns_of_b, b);
-    return cublaslt::multiply<C>(exec, left.rows(0, 0, m), right.rows(0, 0, n), onto, c,
-                                 arrays.rest());
+    return cublaslt::multiply<C>(exec, left.rows(0, 0, m), right.rows(0, 0, n), onto, c);
   }
 #endif
   const auto rounded = [&](Fp8Format format, bool has_columns, const View<const T**>& x) {
@@ -217,8 +214,7 @@ std::int64_t fp8_gemm_by_piece_workspace(ProductDType dtype, std::int64_t m, std
                                          std::int64_t k, std::int64_t pieces, KernelForm form) {
   return operand_bytes<T>(dtype, m, k, pieces, true, form) +
          operand_bytes<T>(dtype, n, k, pieces, true, form) +
-         bytes_for<compute_t<T>>(pending_sums(m, n, pieces, form)) +
-         (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
+         bytes_for<compute_t<T>>(pending_sums(m, n, pieces, form));
 }
 
 template <class T>
@@ -258,8 +254,7 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
         sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum own, View<Sum**> to) {
           cublaslt::multiply<Sum>(exec, left.rows(piece, begin, end), right.rows(piece, 0, n),
                                   beta + own == 0 ? View<const Sum**>() : View<const Sum**>(to),
-                                  to,
-                                  arrays.rest());
+                                  to);
         });
     }
     return;

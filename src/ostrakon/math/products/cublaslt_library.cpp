@@ -9,7 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/device/memory.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -36,7 +36,7 @@ cudaDataType_t cuda_type(ElementType type) {
 /// A product as cuBLASLt describes it. cuBLASLt is column-major, so it computes D^T = op(B)^T
 /// op(A)^T: B comes first, and a bias for columns of D is one for its rows.
 struct Description {
-  /// `bias`: where the product has one; any address where nothing is multiplied.
+  /// `bias`: where the product has one; any address but null where nothing is multiplied.
   Description(const DeviceProduct& p, const void* bias) {
     const bool is_double = p.factors == ElementType::fp64;
     check(cublasLtMatmulDescInit(&operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
@@ -139,11 +139,10 @@ class Preference {
   cublasLtMatmulPreferenceOpaque_t all_{};
 };
 
-/// The process's handle, with one workspace. Products on concurrent streams would share it, so one
-/// stream multiplies.
+/// The process's handle.
 class CublasLt : public ProductLibrary {
  public:
-  CublasLt() : workspace_(static_cast<std::int64_t>(workspace_bytes)) {
+  CublasLt() {
     check(cublasLtCreate(&handle_), "cublasLtCreate");
     int number = 0;
     cudaDeviceProp properties{};
@@ -171,12 +170,12 @@ class CublasLt : public ProductLibrary {
   }
 
   bool supports(const DeviceProduct& product, const Algorithm& algorithm) override {
-    Description all(product, workspace_.data());
+    Description all(product, &product);
     const cublasLtMatmulAlgo_t own = algorithm_of(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(handle_, &all.operation, &all.b, &all.a, &all.c, &all.c, &own,
                                    &result) == CUBLAS_STATUS_SUCCESS &&
-           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes;
+           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes();
   }
 
   void multiply(const Exec& exec, const DeviceProduct& product, const Algorithm& algorithm,
@@ -188,16 +187,16 @@ class CublasLt : public ProductLibrary {
     const void* const of_product = is_double ? static_cast<const void*>(&at.alpha) : &alpha;
     const void* const of_c = is_double ? static_cast<const void*>(&at.beta) : &beta;
     check(cublasLtMatmul(handle_, &all.operation, of_product, at.b, &all.b, at.a, &all.a, of_c,
-                         at.c, &all.c, at.d, &all.c, &own, workspace_.data(), workspace_bytes,
-                         exec.cuda_stream()),
+                         at.c, &all.c, at.d, &all.c, &own, ProductWorkspace::current().data(),
+                         workspace_bytes(), exec.cuda_stream()),
           "cublasLtMatmul");
   }
 
  private:
   std::vector<Algorithm> suggest(const DeviceProduct& product, const ProductKind& kind,
                                  bool splits_sums, int most) {
-    Description all(product, workspace_.data());
-    Preference preference(kind, splits_sums, workspace_bytes);
+    Description all(product, &product);
+    Preference preference(kind, splits_sums, workspace_bytes());
     std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
@@ -212,9 +211,10 @@ class CublasLt : public ProductLibrary {
     return algorithms;
   }
 
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // as NVIDIA advises
+  static std::size_t workspace_bytes() {
+    return static_cast<std::size_t>(ProductWorkspace::current().size());
+  }
 
-  device::DeviceBytes workspace_;
   cublasLtHandle_t handle_ = nullptr;
   std::string device_;
 };
@@ -229,6 +229,7 @@ ProductLibrary* product_library() {
   }
   return one.get();
 }
+std::int64_t library_workspace_bytes() { return cublaslt_workspace_bytes; }
 
 }  // namespace ostrakon::math
 
@@ -237,6 +238,7 @@ ProductLibrary* product_library() {
 namespace ostrakon::math {
 
 ProductLibrary* product_library() { return nullptr; }
+std::int64_t library_workspace_bytes() { return 0; }
 
 }  // namespace ostrakon::math
 

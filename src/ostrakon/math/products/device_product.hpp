@@ -87,13 +87,13 @@ class ProductLibrary {
   virtual ~ProductLibrary() = default;
   virtual std::string version() const = 0;  ///< with the library's name
   virtual std::string device() const = 0;   ///< the kind of device
-  /// At most `most` algorithms for a product, the one first that the library expects to be fastest.
-  /// `kind`: has the alignments.
+  /// At most `most` algorithms for a product, the one first that the library expects to be fastest
+  /// of those that take no more than ProductWorkspace::current(). `kind`: has the alignments.
   virtual std::vector<Algorithm> suggest(const DeviceProduct& product, const ProductKind& kind,
                                          int most) = 0;
-  /// Whether an algorithm can compute a product.
+  /// Whether an algorithm can compute a product in ProductWorkspace::current().
   virtual bool supports(const DeviceProduct& product, const Algorithm& algorithm) = 0;
-  /// Throws Error where the library fails.
+  /// Works in ProductWorkspace::current(). Throws Error where the library fails.
   virtual void multiply(const Exec& exec, const DeviceProduct& product, const Algorithm& algorithm,
                         const ProductOperands& operands) = 0;
 };
@@ -101,5 +101,8 @@ class ProductLibrary {
 /// The library of this build's device, made at the first call; null where products have no
 /// algorithms to choose from. Defined next to each library's calls.
 ProductLibrary* product_library();
+/// The most bytes of workspace that its algorithms for a product may take; asks no device. Defined
+/// there, too.
+std::int64_t library_workspace_bytes();
 
 }  // namespace ostrakon::math

@@ -206,6 +206,7 @@ ProductLibrary* product_library() {
   }
   return one.get();
 }
+std::int64_t library_workspace_bytes() { return 0; }
 
 }  // namespace ostrakon::math
 

@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <set>
 #include <stdexcept>
 #include <tuple>
@@ -15,9 +16,11 @@ namespace {
 
 thread_local ProductNotes* notes = nullptr;
 
+thread_local View<std::byte*> workspace;
+
 /// All that the library's answer to supports() depends on, besides the algorithm.
 using Key = std::tuple<ProductKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, std::int64_t>;
+                       std::int64_t, std::int64_t, std::int64_t>;
 
 struct Process {
   AlgorithmTable table;
@@ -26,8 +29,8 @@ struct Process {
 
   const Algorithm& algorithm_of(ProductLibrary& library, const DeviceProduct& product,
                                 const ProductKind& kind) {
-    const Key key{kind,          product.m,     product.k,    product.row_a,
-                  product.row_b, product.row_c, product.count};
+    const Key key{kind,          product.m,     product.k,     product.row_a,
+                  product.row_b, product.row_c, product.count, workspace.size()};
     const auto known = found.find(key);
     if (known != found.end()) return known->second;
     const auto pinned = table.algorithms.find(kind);
@@ -78,5 +81,15 @@ ProductNotes::ProductNotes() {
 }
 ProductNotes::~ProductNotes() { notes = nullptr; }
 ProductNotes* ProductNotes::current() { return notes; }
+
+std::int64_t product_workspace_bytes(KernelForm form) {
+  if (form == kernel_form) return library_workspace_bytes();
+  return form == KernelForm::device_on_chip ? cublaslt_workspace_bytes : 0;
+}
+
+ProductWorkspace::ProductWorkspace(View<std::byte*> memory)
+    : outer_(std::exchange(workspace, memory)) {}
+ProductWorkspace::~ProductWorkspace() { workspace = outer_; }
+View<std::byte*> ProductWorkspace::current() { return workspace; }
 
 }  // namespace ostrakon::math

@@ -219,7 +219,8 @@ enum class Role : std::uint8_t {
   replaced,            ///< values that an update replaces, until it is verified:
                        ///< StepPlan::replaced_bytes
   digests,             ///< an integer for each of StepPlan::digests
-  average              ///< this rank's part of the parameters' averages over steps
+  average,             ///< this rank's part of the parameters' averages over steps
+  product_workspace    ///< of the device's library of products: StepPlan::product_workspace
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -249,7 +250,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::second_recv_buffer, "second_recv_buffer"},
                                       {Role::replaced, "replaced"},
                                       {Role::digests, "digests"},
-                                      {Role::average, "average"}};
+                                      {Role::average, "average"},
+                                      {Role::product_workspace, "product_workspace"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };

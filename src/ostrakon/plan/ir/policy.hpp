@@ -289,6 +289,8 @@ struct Policy : PolicyChoices {
   /// The number of neighbours along shard that have some of the experts each
   /// (UnitDescription::expert_ranks), besides tensor ranks.
   int expert_ranks = 1;
+  /// Bytes that a device's library of products works in, in products of one stream; 0: none.
+  std::int64_t product_workspace_bytes = 0;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.
   std::int64_t sum_grain = 0;

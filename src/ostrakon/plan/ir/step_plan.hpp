@@ -184,6 +184,9 @@ struct StepPlan {
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
   int sums = -1;
+  /// What the device's library of products works in; -1: nothing. Every phase of a unit may
+  /// multiply, and so uses it, one after the other.
+  int product_workspace = -1;
   int checkpoint = -1;  ///< copy of all that this rank saves (Policy::checkpoint_staging); -1: none
   std::vector<Digest> digests;  ///< Purpose::audit: those that ranks compare
 

@@ -43,6 +43,7 @@ class Builder {
   PlannedUnit& state(int u) { return plan_.units[u]; }
   const PlannedUnit& state(int u) const { return plan_.units[u]; }
   void note_sums(int buffer) { plan_.sums = buffer; }
+  void note_product_workspace(int buffer) { plan_.product_workspace = buffer; }
   void note_checkpoint(int buffer) { plan_.checkpoint = buffer; }
   void note_digest(const Digest& digest) { plan_.digests.push_back(digest); }
 

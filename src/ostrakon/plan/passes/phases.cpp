@@ -133,6 +133,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
                                : -1;
     Action& action = builder.emit(kind, task.unit, task.micro_batch);
     if (phases.size() > 1) action.phase = p;
+    builder.use(action, Role::product_workspace, builder.plan().product_workspace, Access::write);
     const bool recomputes = kind == Kind::recompute;
     action.flops = recomputes ? phase.recompute_flops : phase.flops;
     action.work = recomputes ? phase.recompute_work : phase.work;

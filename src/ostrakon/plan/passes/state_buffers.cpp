@@ -55,16 +55,20 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
       state.averages =
           builder.make_state("average", u, Category::optimizer, trained, layouts.update);
   }
-  if (!is_run) return;
-  const auto make_other = [&](const char* what, std::int64_t bytes, Space space) {
-    const int made = builder.make_named(what, Category::other, bytes, space);
+  const auto make = [&](const char* what, Category category, std::int64_t bytes, Space space) {
+    const int made = builder.make_named(what, category, bytes, space);
     builder.make_persistent(made);
     return made;
   };
-  builder.note_sums(make_other("sums", builder.model().sums_bytes, Space::device));
+  // It persists, so that it lies in the same place in all plans.
+  if (policy.product_workspace_bytes > 0)
+    builder.note_product_workspace(make("workspace of products", Category::workspace,
+                                        policy.product_workspace_bytes, Space::device));
+  if (!is_run) return;
+  builder.note_sums(make("sums", Category::other, builder.model().sums_bytes, Space::device));
   if (policy.checkpoint_staging)
-    builder.note_checkpoint(
-        make_other("checkpoint", checkpoint_bytes(plan, policy, moment_bytes), Space::host));
+    builder.note_checkpoint(make("checkpoint", Category::other,
+                                 checkpoint_bytes(plan, policy, moment_bytes), Space::host));
 }
 
 }  // namespace ostrakon::plan

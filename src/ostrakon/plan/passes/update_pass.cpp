@@ -118,6 +118,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   action.flops = most_orthogonalize_flops(plan, u);
   builder_.use(action, Role::parameter_gradients, whole, Access::read_write);
   builder_.use(action, Role::workspace, workspace, Access::write);
+  builder_.use(action, Role::product_workspace, plan.product_workspace, Access::write);
   if (whole != ours) builder_.use(action, Role::gradient_shard, ours, Access::read_write);
   if (on_host) builder_.copy(u, ours, update.gradients);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/handlers/unit_buffers.hpp>
@@ -68,6 +69,7 @@ void ComputeHandlers::forward(const ActionBuffers& buffers) {
   model::UnitBuffers<void> own = buffers_of(buffers);
   if (buffers.action.buffer(Role::sums) >= 0)
     own.counts = counts_.of_unit(unit.number, buffers.device_view<std::int64_t>(Role::sums));
+  const math::ProductWorkspace room(buffers.device_view<std::byte>(Role::product_workspace));
   model_.forward(unit.number, buffers.exec, own);
 }
 
@@ -96,6 +98,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
     if (tied) clear_gaps(buffers.exec, tied_to, tied);
   }
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
+  const math::ProductWorkspace room(buffers.device_view<std::byte>(Role::product_workspace));
   model_.backward(planned.number, buffers.exec, unit, static_cast<float>(scale),
                   action.gradients_opened);
   if (!is_last_phase) return;

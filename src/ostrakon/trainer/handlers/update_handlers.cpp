@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/optim/average.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
@@ -83,6 +84,7 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
 
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
+  const math::ProductWorkspace room(buffers.device_view<std::byte>(Role::product_workspace));
   const std::vector<UpdateRange>& ranges = ranges_[buffers.action.unit];
   // Each parameter is orthogonalized once, even if it has several ranges.
   for (const model::Parameter& parameter : layout_.parameters(buffers.action.unit))

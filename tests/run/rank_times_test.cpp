@@ -35,10 +35,10 @@ TEST(RankTimer, AddsUpTheTimesOfActionsAndWhatFollowsThem) {
     add(kind, 2.0);
   for (const Kind kind : {Kind::send, Kind::release}) add(kind, 64.0);
 
+  const Stopwatch since;
   RankTimer timer;
   timer.end_step(program, times);
   EXPECT_EQ(timer.steps(), 0);  // the first one warms up
-  const Stopwatch since;
   for (int step = 0; step < 2; ++step) {
     spin(0.01);
     {

@@ -40,7 +40,7 @@ void expect_same_bits(const ModelCase& which, const model::Recompute& recompute)
 /// Norms of heads that a device computes with the rotation behind them: by leaves, with weights of
 /// each head, of layer norm, and where positions restart.
 std::vector<ModelCase> cases_of_head_norms() {
-  std::vector<ModelCase> cases(4, long_cases()[1]);
+  std::vector<ModelCase> cases(6, long_cases()[1]);
   for (ModelCase& which : cases) {
     which.name = "llama, norms of heads, long";
     which.settings.query_key_norm = model::QueryKeyNorm::head;
@@ -54,6 +54,9 @@ std::vector<ModelCase> cases_of_head_norms() {
   cases[2].settings.norm_weight = math::NormWeight::one_plus;
   cases[3].settings.query_key_norm_kind = math::NormKind::layernorm;
   cases[3].leaf.tensor_grain = 2;
+  // Several leaves, by which gradients of weights are summed.
+  cases[4].leaf = cases[5].leaf = {2, 40, 1, 1, true};
+  cases[5].leaf.tensor_grain = 2;
   return cases;
 }
 

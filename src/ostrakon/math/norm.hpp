@@ -58,9 +58,9 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                    GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
                    View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums);
 
-/// dweight, dbias (width): summed over the leaves of rows in a fixed order. An empty
-/// one is not computed. They are the same for a gain of 1 + the weight. Workspace:
-/// norm_sums_workspace().
+/// dweight, dbias (width): sums over the leaves of rows in a fixed order; overwritten, or added to
+/// if sums.adds. An empty one is not computed. They are the same for a gain of 1 + the weight.
+/// Workspace: norm_sums_workspace().
 template <class T>
 void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,

@@ -49,7 +49,8 @@ template <class C, std::size_t count, class Write>
 void sum_leaves(const Exec& exec, const RowSums<C>& sums, std::int64_t rows,
                 const std::array<View<C*>, count>& results, const Write& write) {
   const std::int64_t of_leaf = rows / sums.leaves;
-  const std::int64_t in_results = sums.adds ? -1 : 0;  // the slot that lies there
+  // Results are slot 0; where sums are added, what was there before is slot -1.
+  const std::int64_t in_results = sums.adds ? -1 : 0;
   const auto slot = [&](std::int64_t index) {
     std::array<View<C*>, count> all = results;
     for (std::size_t i = 0; i < count; ++i) {

@@ -52,7 +52,8 @@ void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int dis
   const std::int64_t elements =
       plan_.elements(plan_.trained(unit), plan_.units[unit].layouts.gathered.divided);
   if (count_non_finite(buffers.exec, gradients.range(0, elements)) > 0)
-    origin_ = {distance, buffers.action.micro_batch};
+    origin_ = {distance, buffers.action.micro_batch,
+               buffers.action.gradients_opened && plan_.units[unit].adds_gradients};
 }
 
 std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
@@ -66,7 +67,10 @@ std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
   std::string ranks;
   int more = -4;  // number of names shown
   for (const std::string& rank : world_.gather_texts(
-           mine ? text("rank ", world_.rank(), " (micro-batch ", origin_->micro_batch, ")") : ""))
+           mine ? text("rank ", world_.rank(),
+                       origin_->is_sum ? " (sum up to micro-batch " : " (micro-batch ",
+                       origin_->micro_batch, ")")
+                : ""))
     if (!rank.empty() && ++more <= 0) ranks += (ranks.empty() ? "" : ", ") + rank;
   return text("the gradient of ", model_.units[unit].name, " is not finite on ", ranks,
               more > 0 ? text(" and ", more, " more") : "");

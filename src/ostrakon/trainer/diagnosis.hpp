@@ -49,6 +49,7 @@ class Diagnosis {
     int distance;  ///< distance from the loss: twice the units in between, and one more for a tied
                    ///< unit
     std::int64_t micro_batch;
+    bool is_sum;  ///< over micro-batches up to that one, to which backward adds
   };
   /// A unit of the model whose summed gradient is not finite in the shard of this rank; the last
   /// one of several.

@@ -228,7 +228,7 @@ void head_norm_statistics(const Exec& exec, const HeadNorm& norm, View<const T**
   check_statistics<C>(name, norm.kind, x.rows(), heads, rstd, mean);
 #if OSTRAKON_ON_DEVICE
   if constexpr (!std::is_same_v<T, double>)
-    if (can_hold_heads<T>(width)) return held_heads_statistics<T>(exec, name, norm, x, rstd, mean);
+    if (hold_heads<T>(width, x)) return held_heads_statistics<T>(exec, name, norm, x, rstd, mean);
 #endif
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(norm.epsilon);

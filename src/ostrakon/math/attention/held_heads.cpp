@@ -113,8 +113,12 @@ bool rotate_and_norm_backward([[maybe_unused]] const Exec& exec, const HeadNorm&
                               [[maybe_unused]] std::int64_t leaves) {
   require(heads.size() == 1 || heads.size() == 2, "rotate_and_norm_backward: ", heads.size(),
           " arrays of heads; expected 1 or 2");
-  for (const NormedHeadGradients<T>& own : heads)
+  for (const NormedHeadGradients<T>& own : heads) {
     if (own.weight && own.weight.size() != norm.head_width) return false;
+    require(!own.dweight || own.dweight.size() == norm.head_width,
+            "rotate_and_norm_backward: gradient of a weight of ", own.dweight.size(),
+            " elements; expected ", norm.head_width);
+  }
   if (!on_device || !can_norm_and_rotate<T>(norm, rows.frequencies)) return false;
 #if OSTRAKON_ON_DEVICE
   if constexpr (!std::is_same_v<T, double>) {

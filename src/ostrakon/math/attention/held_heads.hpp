@@ -18,7 +18,8 @@ constexpr bool can_hold_heads(std::int64_t width) {
   return !std::is_same_v<T, double> && width % pair_of_vectors == 0 && width <= 2 * most_pairs;
 }
 
-/// Whether they sum the gradient of a weight of `of_weight` elements: one that all heads have.
+/// Whether lanes that hold heads sum the gradient of a weight of `of_weight` elements: one that all
+/// heads have.
 template <class T>
 constexpr bool sums_held_heads(std::int64_t width, std::int64_t of_weight) {
   return can_hold_heads<T>(width) && of_weight == width;
@@ -26,7 +27,7 @@ constexpr bool sums_held_heads(std::int64_t width, std::int64_t of_weight) {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Whether they can in these.
+/// Whether lanes can hold heads of this width in these arrays.
 template <class T, class... A>
 bool hold_heads(std::int64_t width, const View<A**>&... arrays) {
   return can_hold_heads<T>(width) && are_whole<vector_elements<T>()>(arrays...);

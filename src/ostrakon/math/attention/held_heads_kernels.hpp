@@ -104,7 +104,7 @@ struct HeldHeadsBackward : HeldHeadsKernel<gain, T> {
   }
 
  private:
-  /// Does so with a head of the rows [begin, end).
+  /// Computes the gradients of one head in rows [begin, end), and adds the head's terms to `sums`.
   KOKKOS_FUNCTION void differentiate(const BlockTeam& team, const Place& place, std::int64_t begin,
                                      std::int64_t end, const float* table,
                                      HeldHead<C, Base::n>& sums) const {

@@ -63,6 +63,8 @@ class HeldHeadsKernel {
         epsilon_(static_cast<C>(norm.epsilon)),
         by_pairs_(norm.head_width / 2) {
     while (lanes_ < width_ / (2 * n)) lanes_ *= 2;
+    // Each array may take half of the lanes and half of the memory: half of the table, and the sums
+    // of its slots. Forward has the same slots, so that it holds heads alike.
     for (int i = 0; i < count; ++i) {
       const auto fits = [&] {
         slots_[i] = static_cast<int>(items_for(heads(i), heads_of_slot_[i]));

@@ -219,15 +219,12 @@ std::int64_t fp8_gemm_by_piece_workspace(ProductDType dtype, std::int64_t m, std
 
 template <class T>
 void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, View<const T**> b,
-                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace,
-                       compute_t<T> beta) {
+                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace) {
   using Sum = compute_t<T>;
   const std::int64_t k = a.rows(), m = a.columns(), n = b.columns();
   require(pieces >= 1 && k % pieces == 0 && b.rows() == k, "fp8 product: A (", k, ", ", m,
           ") and B (", b.rows(), ", ", n, ") in ", pieces,
           " pieces of rows, expected equally many rows, and a multiple");
-  require(beta == 0 || pieces == 1, "fp8 product: a sum over ", pieces,
-          " pieces is added to C, expected one piece");
   const std::int64_t terms = k / pieces;
   Arrays arrays(workspace);
 #if OSTRAKON_ON_DEVICE
@@ -253,8 +250,7 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
       for (std::int64_t piece = 0; piece < pieces; ++piece)
         sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum own, View<Sum**> to) {
           cublaslt::multiply<Sum>(exec, left.rows(piece, begin, end), right.rows(piece, 0, n),
-                                  beta + own == 0 ? View<const Sum**>() : View<const Sum**>(to),
-                                  to);
+                                  own == 0 ? View<const Sum**>() : View<const Sum**>(to), to);
         });
     }
     return;
@@ -275,7 +271,7 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
     return View<const T**>(to);
   };
   const View<const T**> left = rounded(formats.a, a), right = rounded(formats.b, b);
-  gemm_by_piece<T>(exec, left, right, c, pieces, sums, beta);
+  gemm_by_piece<T>(exec, left, right, c, pieces, sums);
 }
 
 #define OSTRAKON_INSTANTIATE_PRODUCT(T, C)                                                     \
@@ -287,8 +283,7 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
   template std::int64_t fp8_gemm_by_piece_workspace<T>(ProductDType, std::int64_t, std::int64_t, \
                                                        std::int64_t, std::int64_t, KernelForm);  \
   template void fp8_gemm_by_piece<T>(const Exec&, Fp8Formats, View<const T**>, View<const T**>,  \
-                                     View<compute_t<T>**>, std::int64_t, View<std::byte*>,       \
-                                     compute_t<T>);
+                                     View<compute_t<T>**>, std::int64_t, View<std::byte*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

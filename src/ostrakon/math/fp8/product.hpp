@@ -57,7 +57,6 @@ std::int64_t fp8_gemm_by_piece_workspace(ProductDType dtype, std::int64_t m, std
 /// scales, or blocks, of its own.
 template <class T>
 void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, View<const T**> b,
-                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace,
-                       compute_t<T> beta = 0);
+                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace);
 
 }  // namespace ostrakon::math

@@ -33,10 +33,14 @@ cudaDataType_t cuda_type(ElementType type) {
   return CUDA_R_32F;
 }
 
+/// Stands for a bias where nothing is multiplied. It is aligned as arrays of a device are, and the
+/// same each time: what the library suggests may depend on that.
+alignas(256) constexpr std::byte some_bias{};
+
 /// A product as cuBLASLt describes it. cuBLASLt is column-major, so it computes D^T = op(B)^T
 /// op(A)^T: B comes first, and a bias for columns of D is one for its rows.
 struct Description {
-  /// `bias`: where the product has one; any address but null where nothing is multiplied.
+  /// `bias`: where the product has one; some_bias where nothing is multiplied.
   Description(const DeviceProduct& p, const void* bias) {
     const bool is_double = p.factors == ElementType::fp64;
     check(cublasLtMatmulDescInit(&operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
@@ -170,7 +174,7 @@ class CublasLt : public ProductLibrary {
   }
 
   bool supports(const DeviceProduct& product, const Algorithm& algorithm) override {
-    Description all(product, &product);
+    Description all(product, &some_bias);
     const cublasLtMatmulAlgo_t own = algorithm_of(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(handle_, &all.operation, &all.b, &all.a, &all.c, &all.c, &own,
@@ -195,7 +199,7 @@ class CublasLt : public ProductLibrary {
  private:
   std::vector<Algorithm> suggest(const DeviceProduct& product, const ProductKind& kind,
                                  bool splits_sums, int most) {
-    Description all(product, &product);
+    Description all(product, &some_bias);
     Preference preference(kind, splits_sums, workspace_bytes());
     std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;

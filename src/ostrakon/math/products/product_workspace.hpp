@@ -13,8 +13,8 @@ namespace ostrakon::math {
 /// more.
 std::int64_t product_workspace_bytes(KernelForm form);
 constexpr std::int64_t product_workspace_alignment = 256;
-/// Those of cuBLASLt, as NVIDIA advises for compute capabilities 9.0 and 10.0, which want most.
-/// hipBLASLt has none, as what needs one splits sums.
+/// The bytes that cuBLASLt may work in: what NVIDIA advises for compute capabilities 9.0 and 10.0,
+/// which want most. hipBLASLt gets none, as its algorithms that need a workspace split sums.
 constexpr std::int64_t cublaslt_workspace_bytes = std::int64_t{32} << 20;
 
 /// While one exists, products that the calling thread submits work in this memory, which begins at

@@ -64,7 +64,7 @@ class Arguments {
   /// Whether gradients of weights are added to what is there; those that are values are not.
   bool adds_gradients() const {
     const std::vector<int>& all = call_.call.gradients;
-    return call_.call.adds_gradients && buffers_.gradients_opened &&
+    return program_.adds_gradients && call_.call.adds_gradients && buffers_.gradients_opened &&
            std::any_of(all.begin(), all.end(), Call::is_weight);
   }
   const Buffers& buffers() const { return buffers_; }

@@ -83,7 +83,8 @@ void Operations<T>::join_norms(const std::vector<int>& x,
         });
         if (!is_done) a.run_parts(exec);
       })});
-  if (leaf_.is_cut() || leaf_.decodes() || first->second.has_own_weights) return;
+  const bool is_in_pieces = leaf_.tensor_pieces() > 1;
+  if (leaf_.is_cut() || leaf_.decodes() || is_in_pieces || first->second.has_own_weights) return;
   const std::int64_t leaves = leaf_.leaves();
   backward.joint = std::make_shared<Joint>(
       Joint{gradients, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {

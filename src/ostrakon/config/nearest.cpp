@@ -25,14 +25,14 @@ int edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  int least = 0;
+  int best_distance = 0;
   for (const std::string& candidate : candidates) {
     const int limit =
         std::max<int>(1, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     const int distance = edit_distance(word, candidate);
-    if (distance > limit || (!best.empty() && distance >= least)) continue;
+    if (distance > limit || (!best.empty() && distance >= best_distance)) continue;
     best = candidate;
-    least = distance;
+    best_distance = distance;
   }
   return best;
 }

@@ -81,7 +81,7 @@ struct HeldHeadsBackward : HeldHeadsKernel<gain, T> {
       this->for_each_head(
           slot, [&](const Place& place) { differentiate(team, place, begin, end, table, sums); });
       if (!has_sums || slot >= slots) return;
-      C* const to = sums_of_slots + slot * width;
+      C* const to = sums_of_slots + std::ptrdiff_t{slot} * width;
       this->for_each_lane(team, [&](int lane) {
         for (int k = 0; k < Base::n; ++k) {
           to[lane * Base::n + k] = sums.low(lane).at[k];

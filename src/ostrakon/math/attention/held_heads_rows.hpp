@@ -120,7 +120,7 @@ class HeldHeadsKernel {
   }
   KOKKOS_FUNCTION void rotate(int lane, Head& head, const float* turned) const {
     Vector<T, n>&a = head.low(lane), &b = head.high(lane);
-    const auto sine = load_vector<n>(turned + lane * n);
+    const auto sine = load_vector<n>(turned + std::ptrdiff_t{lane} * n);
     const auto cosine = load_vector<n>(turned + half() + lane * n);
     for (int k = 0; k < n; ++k) rotate_pair(a.at[k], b.at[k], sine.at[k], cosine.at[k]);
   }

@@ -62,7 +62,7 @@ Source source_of(const ProductFiles& files, const math::ProductLibrary& library)
 }
 
 /// Adds the kinds that the table lacks. Returns lines on those that are not as expected.
-std::string choose(std::vector<NotedProduct> products, math::ProductLibrary& library,
+std::string choose(const std::vector<NotedProduct>& products, math::ProductLibrary& library,
                    View<char*> memory, AlgorithmTable& table) {
   std::string lines;
   for (const NotedProduct& one : products) {

@@ -17,9 +17,8 @@
 #include <ostrakon/device/stream.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/own_product_workspace.hpp>
 #include <ostrakon/trainer/devices.hpp>
 #endif
 
@@ -117,8 +116,7 @@ struct Bench {
   void product(const char* what, std::int64_t n) {
     const std::int64_t bytes = n * n * static_cast<std::int64_t>(sizeof(T));
     const device::DeviceBytes a(bytes), b(bytes), c(bytes);
-    const runtime::Arena room(math::product_workspace_bytes(math::kernel_form));
-    const math::ProductWorkspace workspace(View<std::byte*>(room.data(), room.bytes()));
+    const runtime::OwnProductWorkspace workspace;
     for (const device::DeviceBytes* one : {&a, &b})
       math::fill_normal<T>(exec, elements<T>(*one, n * n), 1, 0, 1.0);
     const double seconds = seconds_of([&] {

@@ -13,12 +13,11 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/optim/adamw.hpp>
-#include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/own_product_workspace.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <type_traits>
@@ -443,8 +442,7 @@ class Kernels {
   const double budget_;
   Table table_;
   Exec exec_;
-  const runtime::Arena room_{math::product_workspace_bytes(math::kernel_form)};
-  const math::ProductWorkspace workspace_{View<std::byte*>(room_.data(), room_.bytes())};
+  const runtime::OwnProductWorkspace workspace_;
   double peak_flops_ = 0.0;
   double peak_bandwidth_ = 0.0;
 };

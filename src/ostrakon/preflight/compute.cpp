@@ -13,11 +13,11 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
-#include <ostrakon/math/products/product_workspace.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/preflight/judge.hpp>
 #include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/own_product_workspace.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <type_traits>
@@ -115,8 +115,7 @@ class Products {
 
   const Faults& faults_;
   const Exec exec_{};
-  const runtime::Arena room_{math::product_workspace_bytes(math::kernel_form)};
-  const math::ProductWorkspace workspace_{View<std::byte*>(room_.data(), room_.bytes())};
+  const runtime::OwnProductWorkspace workspace_;
   const runtime::Arena memory_;
   const View<T*> factors_{reinterpret_cast<T*>(memory_.data()), 2 * side* side};
   const View<float*> results_{reinterpret_cast<float*>(memory_.data() + factor_bytes),

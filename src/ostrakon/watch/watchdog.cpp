@@ -309,14 +309,7 @@ class Watchdog::Implementation {
     const std::vector<Finding> found = alarms_.confirmed(
         judge(members_, setup_.progress->limits().of_silence()), members_, round_);
     if (found.empty()) return give_notice(now);
-    const Verdict verdict = verdict_of(found[0]);
-    say_why(verdict, setup_.folder);
-    Frame alarm = frame(Frame::Kind::alarm);
-    alarm.set_text(verdict.reason);
-    tell_all(alarm);
-    end_in_any_case();
-    add_verdict(verdict, setup_.folder);
-    end_job(verdict.reason);
+    end_as_teller(found[0]);
   }
 
   Verdict verdict_of(const Finding& found) {
@@ -343,9 +336,23 @@ class Watchdog::Implementation {
     }).detach();
   }
 
-  /// Writes the flight record, waits for those of others, and ends the process.
-  [[noreturn]] void end_job(const std::string& why) {
+  /// Says why the job ends, rank 0 also to all others, and ends it.
+  [[noreturn]] void end_as_teller(const Finding& found) {
+    const Verdict verdict = verdict_of(found);
+    say_why(verdict, setup_.folder);
+    if (is_root()) {
+      Frame alarm = frame(Frame::Kind::alarm);
+      alarm.set_text(verdict.reason);
+      tell_all(alarm);
+    }
+    end_job(verdict.reason, &verdict);
+  }
+
+  /// Writes the verdict, where this rank tells, and the flight record, waits for the records of
+  /// others, and ends the process.
+  [[noreturn]] void end_job(const std::string& why, const Verdict* verdict = nullptr) {
     end_in_any_case();
+    if (verdict != nullptr) add_verdict(*verdict, setup_.folder);
     if (!setup_.folder.empty())
       write_flight_record(flight_folder(setup_.folder), *setup_.progress,
                           member(setup_.rank).record, why);
@@ -410,12 +417,7 @@ class Watchdog::Implementation {
                     [&](const Connection& one) { return one.rank > 0 && one.rank < setup_.rank; });
     if (now < teller_by_ && may_answer) return;
     const std::vector<Finding> found = judge_root();
-    const Verdict verdict =
-        verdict_of(found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0]);
-    say_why(verdict, setup_.folder);
-    end_in_any_case();
-    add_verdict(verdict, setup_.folder);
-    end_job(verdict.reason);
+    end_as_teller(found.empty() ? Finding{Finding::Kind::lost, 0, 0, "rank 0 is lost"} : found[0]);
   }
 
   /// What this rank knows of rank 0 alone.

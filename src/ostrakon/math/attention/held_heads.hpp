@@ -45,7 +45,7 @@ struct HeldHeads {
   View<const C**> rstd = {}, mean = {};   ///< backward: found from `in` where they are empty
   View<C*> dweight = {}, workspace = {};  ///< backward: null: not wanted; see head_norm.hpp
 };
-/// Those of one array, or of two.
+/// The heads of one array, or those of two: queries and keys.
 template <class T>
 using HeldArrays = Kokkos::Array<HeldHeads<T>, 2>;
 

@@ -34,7 +34,7 @@ struct NormedHeads {
 
 /// Does what head_norm_forward and then rotate() do for all of `heads`, one array or two. Returns
 /// whether it has: a host has no such kernel, nor has a device where can_norm_and_rotate() says so.
-/// That depends on no number of rows.
+/// The answer depends on no number of rows.
 template <class T>
 bool norm_and_rotate(const Exec& exec, const HeadNorm& norm, const RotaryRows& rows,
                      const std::vector<NormedHeads<T>>& heads);

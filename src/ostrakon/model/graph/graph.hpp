@@ -180,8 +180,8 @@ struct Joint {
     int index = 0;
     /// What the other writes first may lie where the leading call reads this value; -1: elsewhere.
     int over = -1;
-    /// Which of `others`, that comes before this one, takes the leading call's part in this; it is
-    /// joined if that one is. -1: the leading call itself.
+    /// The index in `others` of an earlier one that stands here for the leading call, and without
+    /// which this one is not joined; -1: the leading call itself.
     int to = -1;
   };
   std::vector<Other> others;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/huge_pages.hpp>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
@@ -11,9 +10,10 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/optim/adamw.hpp>

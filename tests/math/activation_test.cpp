@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <ostrakon/math/activation.hpp>
+#include <ostrakon/math/rows/activation.hpp>
 
 #include "math/check_gradient.hpp"
 #include "support/device_array.hpp"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/rows/activation.hpp>
 #include <vector>
 
 #include "support/device_array.hpp"

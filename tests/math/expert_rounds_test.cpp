@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/expert_rounds.hpp>
+#include <ostrakon/math/experts/expert_rounds.hpp>
 #include <random>
 #include <vector>
 

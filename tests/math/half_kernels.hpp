@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <type_traits>
 #include <vector>
 

@@ -2,12 +2,12 @@
 // Kernels over 16-bit arrays but for attention and products.
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 
 #include "math/half_kernels.hpp"
 #include "math/norm_parameters.hpp"

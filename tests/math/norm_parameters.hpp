@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 
 #include "support/device_array.hpp"
 

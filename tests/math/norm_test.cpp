@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <ostrakon/math/attention/head_norm.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 
 #include "math/check_gradient.hpp"
 #include "math/norm_parameters.hpp"

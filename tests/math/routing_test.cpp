@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/expert_rows.hpp>
-#include <ostrakon/math/routing.hpp>
+#include <ostrakon/math/experts/expert_rows.hpp>
+#include <ostrakon/math/experts/routing.hpp>
 #include <string>
 #include <vector>
 

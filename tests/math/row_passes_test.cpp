@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/text.hpp>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/math/team_cluster.hpp>
 #include <string>
 #include <type_traits>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 #include <ostrakon/base/text.hpp>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/attention/rotated_norms.hpp>
 #include <ostrakon/math/block_team.hpp>
@@ -15,7 +14,8 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/fp8/quantized_parts.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 

@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 #include "math/norm_parameters.hpp"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 #include "math/compare.hpp"
 #include "support/device_array.hpp"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <ostrakon/math/kernel_form.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 

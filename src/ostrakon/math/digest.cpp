@@ -3,7 +3,7 @@
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/elementwise.hpp>
 
-#include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/rows/column_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/token_rows.hpp>
 #include <ostrakon/math/work_items.hpp>
 

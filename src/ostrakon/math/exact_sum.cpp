@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

@@ -3,8 +3,8 @@
 
 // The gradient of a table of tokens on a device: the rows of each token are added in order.
 
-#include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/row_set.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <optional>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/experts/expert_rows.hpp>
+#include <ostrakon/math/rows/activation.hpp>
 #include <ostrakon/model/expert_buffers.hpp>
 #include <vector>
 

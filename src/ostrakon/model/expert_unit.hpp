@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/expert_rounds.hpp>
+#include <ostrakon/math/experts/expert_rounds.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/moe_dispatch_layout.hpp>
 #include <vector>

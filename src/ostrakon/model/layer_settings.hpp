@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary_settings.hpp>
 #include <ostrakon/math/cross_entropy/logits.hpp>
-#include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/routing.hpp>
+#include <ostrakon/math/experts/routing.hpp>
+#include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <set>
 #include <string>
 

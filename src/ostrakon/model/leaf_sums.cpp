@@ -9,7 +9,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/row_sums.hpp>
+#include <ostrakon/math/rows/row_sums.hpp>
 
 namespace ostrakon::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::model {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <ostrakon/math/routing.hpp>
+#include <ostrakon/math/experts/routing.hpp>
 #include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/layer_settings.hpp>
 #include <ostrakon/model/leaf_shape.hpp>

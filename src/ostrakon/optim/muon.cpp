@@ -5,7 +5,7 @@
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/optim/rules.hpp>
 #include <ostrakon/optim/update_loop.hpp>
 

@@ -6,7 +6,7 @@
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/half_as_bits.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 #include <type_traits>
 

@@ -6,7 +6,7 @@
 #include <ostrakon/math/attention/attention_blocks.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {

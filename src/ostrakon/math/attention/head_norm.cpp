@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/held_heads.hpp>
-#include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/column_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/row_sums.hpp>
+#include <ostrakon/math/rows/norm.hpp>
+#include <ostrakon/math/rows/row_sums.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {

@@ -6,7 +6,7 @@
 
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary_rows.hpp>
-#include <ostrakon/math/row_blocks.hpp>
+#include <ostrakon/math/rows/row_blocks.hpp>
 #include <ostrakon/math/vectors.hpp>
 
 namespace ostrakon::math {

@@ -9,8 +9,8 @@
 
 #include <ostrakon/math/attention/held_heads.hpp>
 #include <ostrakon/math/block_team.hpp>
-#include <ostrakon/math/norm_rows.hpp>
-#include <ostrakon/math/row_blocks.hpp>
+#include <ostrakon/math/rows/norm_rows.hpp>
+#include <ostrakon/math/rows/row_blocks.hpp>
 
 namespace ostrakon::math {
 

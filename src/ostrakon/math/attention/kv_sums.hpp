@@ -8,7 +8,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {

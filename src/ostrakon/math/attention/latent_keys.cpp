@@ -2,7 +2,7 @@
 #include <ostrakon/math/attention/latent_keys.hpp>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

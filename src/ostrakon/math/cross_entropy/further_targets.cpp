@@ -2,7 +2,7 @@
 #include <ostrakon/math/cross_entropy/further_targets.hpp>
 
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

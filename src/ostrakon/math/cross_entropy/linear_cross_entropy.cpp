@@ -10,7 +10,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {

@@ -9,7 +9,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 

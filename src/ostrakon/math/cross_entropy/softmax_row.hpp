@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/math/elementary.hpp>
-#include <ostrakon/math/held_row.hpp>
+#include <ostrakon/math/rows/held_row.hpp>
 #include <ostrakon/math/shared_copies.hpp>
 #include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/math/unrolled.hpp>

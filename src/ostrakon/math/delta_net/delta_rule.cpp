@@ -4,7 +4,7 @@
 #include <cmath>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

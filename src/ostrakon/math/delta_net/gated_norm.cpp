@@ -2,11 +2,11 @@
 #include <ostrakon/math/delta_net/gated_norm.hpp>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/column_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

@@ -5,8 +5,8 @@
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fp8/held_columns.hpp>
 #include <ostrakon/math/fp8/packed_elements.hpp>
-#include <ostrakon/math/held_row.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/held_row.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/shared_copies.hpp>
 #include <ostrakon/math/work_items.hpp>
 

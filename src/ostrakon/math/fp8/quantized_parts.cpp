@@ -5,7 +5,7 @@
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fp8/formats.hpp>
 #include <ostrakon/math/fp8/packed_elements.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/unrolled.hpp>
 
 namespace ostrakon::math {

@@ -10,7 +10,7 @@
 #include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
 #include <ostrakon/math/products/varying_gemm.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
 #include <type_traits>

@@ -6,7 +6,7 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
 #include <ostrakon/math/products/varying_gemm.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
 

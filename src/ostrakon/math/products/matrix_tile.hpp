@@ -9,7 +9,7 @@
 
 #include <cmath>
 #include <limits>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/shared_copies.hpp>
 #include <ostrakon/math/unrolled.hpp>
 

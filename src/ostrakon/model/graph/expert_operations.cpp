@@ -2,7 +2,7 @@
 // Operations of a mixture of experts: products of rows that are sorted by expert.
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/experts/expert_rows.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>

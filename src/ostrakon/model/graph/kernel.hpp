@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostrakon/math/experts/routing.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/leaf_shape.hpp>

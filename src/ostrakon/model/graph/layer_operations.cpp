@@ -6,6 +6,7 @@
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fp8/product.hpp>
+#include <ostrakon/math/rows/activation.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>

@@ -10,8 +10,8 @@
 #include <ostrakon/math/attention/latent_keys.hpp>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/math/cross_entropy/logits.hpp>
-#include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/routing.hpp>
+#include <ostrakon/math/experts/routing.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/moe_dispatch_layout.hpp>

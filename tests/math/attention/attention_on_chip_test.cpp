@@ -14,7 +14,7 @@
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/matrix_tile.hpp>
 
-#include "math/attention_reference.hpp"
+#include "math/attention/attention_reference.hpp"
 #include "math/half_kernels.hpp"
 #include "support/device_array.hpp"
 

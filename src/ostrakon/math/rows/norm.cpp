@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rows/norm.hpp>
 
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/norm_rows.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/norm_rows.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
 

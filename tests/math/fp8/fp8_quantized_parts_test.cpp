@@ -4,7 +4,7 @@
 #include <limits>
 #include <ostrakon/math/fp8/quantized_parts.hpp>
 
-#include "math/fp8_matrices.hpp"
+#include "math/fp8/fp8_matrices.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {

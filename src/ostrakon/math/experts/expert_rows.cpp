@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/experts/expert_rows.hpp>
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {

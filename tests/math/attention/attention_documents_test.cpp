@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "math/attention_reference.hpp"
+#include "math/attention/attention_reference.hpp"
 #include "math/check_gradient.hpp"
 #include "math/half_kernels.hpp"
 #include "support/device_array.hpp"

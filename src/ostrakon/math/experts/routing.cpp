@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/routing.hpp>
+#include <ostrakon/math/experts/routing.hpp>
 
 #include <algorithm>
 #include <limits>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/activation.hpp>
+#include <ostrakon/math/rows/activation.hpp>
 
 #include <cmath>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/row_blocks.hpp>
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_blocks.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 #include <stdexcept>
 #include <type_traits>
 

@@ -3,10 +3,10 @@
 
 // Norms of rows that a team of a device's threads holds in registers, and sums for their weights.
 
-#include <ostrakon/math/cluster_row.hpp>
-#include <ostrakon/math/held_row.hpp>
-#include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/row_blocks.hpp>
+#include <ostrakon/math/rows/cluster_row.hpp>
+#include <ostrakon/math/rows/held_row.hpp>
+#include <ostrakon/math/rows/norm.hpp>
+#include <ostrakon/math/rows/row_blocks.hpp>
 
 namespace ostrakon::math {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/row_sums.hpp>
+#include <ostrakon/math/rows/row_sums.hpp>
 
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/row_blocks.hpp>
+#include <ostrakon/math/rows/row_blocks.hpp>
 
 namespace ostrakon::math {
 

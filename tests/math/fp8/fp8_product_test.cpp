@@ -10,7 +10,7 @@
 #include <ostrakon/math/team_cluster.hpp>
 
 #include "math/compare.hpp"
-#include "math/fp8_matrices.hpp"
+#include "math/fp8/fp8_matrices.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {

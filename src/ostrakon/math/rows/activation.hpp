@@ -3,7 +3,7 @@
 
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/row_sums.hpp>
+#include <ostrakon/math/rows/row_sums.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {

@@ -5,8 +5,8 @@
 // Assignments and slots are as in routing.hpp: row r is computed in `per_token` slots from slots[r
 // * per_token] on.
 
+#include <ostrakon/math/experts/routing.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/routing.hpp>
 
 namespace ostrakon::math {
 

@@ -7,7 +7,7 @@
 #include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/fp8/blocks.hpp>
 
-#include "math/fp8_matrices.hpp"
+#include "math/fp8/fp8_matrices.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {

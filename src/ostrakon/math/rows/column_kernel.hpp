@@ -5,7 +5,7 @@
 // run of columns in registers (work_items.hpp); a device would have only one thread per column that
 // way.
 
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
 
 namespace ostrakon::math {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <type_traits>
 
-#include "math/attention_reference.hpp"
+#include "math/attention/attention_reference.hpp"
 #include "math/compare.hpp"
 #include "support/device_array.hpp"
 

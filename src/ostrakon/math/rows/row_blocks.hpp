@@ -8,8 +8,8 @@
 // blocks.
 
 #include <ostrakon/math/fast_divide.hpp>
-#include <ostrakon/math/row_kernel.hpp>
-#include <ostrakon/math/row_sums.hpp>
+#include <ostrakon/math/rows/row_kernel.hpp>
+#include <ostrakon/math/rows/row_sums.hpp>
 
 namespace ostrakon::math {
 

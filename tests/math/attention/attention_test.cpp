@@ -10,7 +10,7 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
-#include "math/attention_reference.hpp"
+#include "math/attention/attention_reference.hpp"
 #include "math/check_gradient.hpp"
 #include "math/compare.hpp"
 #include "support/device_array.hpp"

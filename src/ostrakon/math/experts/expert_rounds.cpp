@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/expert_rounds.hpp>
+#include <ostrakon/math/experts/expert_rounds.hpp>
 
 #include <algorithm>
 #include <cmath>

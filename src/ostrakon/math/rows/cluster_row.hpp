@@ -3,7 +3,7 @@
 
 // Rows that the teams of a cluster hold together, in registers, where one team can't.
 
-#include <ostrakon/math/held_row.hpp>
+#include <ostrakon/math/rows/held_row.hpp>
 #include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/math/unrolled.hpp>
 

@@ -86,7 +86,7 @@ class Layers final : public model::Model {
   }
 
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
-                bool /*gradients_opened*/) const override {
+                bool /*adds_gradients*/) const override {
     const Arrays own(*this, buffers);
     if (unit + 1 == units()) {
       add_up(exec, own);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DHOST=<ostrakon-train> -DDEVICE=<the same on the fake device> -DRUN=<mpiexec -n>
 #       -DFOLDER=<scratch> -P compare.cmake
-# Runs decks on the host with one rank, and on the fake device with 1, 2 and 4, by each transport:
-# losses, norms and digests of all steps have to be the same to the last bit.
+# Runs decks on the host with one rank, and on the fake device with 1, 2 and 4 (or RANKS), by each
+# transport: losses, norms and digests of all steps have to be the same to the last bit.
 
 set(model "model: {norm: rmsnorm, positions: rotary, activation: swiglu, layers: 3, width: 64, \
 heads: 4, kv_heads: 2, ffn_width: 96, vocabulary: 64}")
@@ -32,19 +32,24 @@ function(run program ranks name deck)
   set(seen "${seen}" PARENT_SCOPE)
 endfunction()
 
+# `deck` is that of the host, too; ON_DEVICE has further arguments of the runs on the device.
 function(compare name deck)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "RANKS;ON_DEVICE")
+  if(NOT arg_RANKS)
+    set(arg_RANKS 1 2 4)
+  endif()
   run(${HOST} 1 ${name}-host "${deck}" --set runtime.streams=inline)
   set(expected "${seen}")
   if(NOT expected MATCHES "state_digest [0-9a-f]+")
     message(FATAL_ERROR "${name}: no digests:\n${expected}")
   endif()
-  foreach(ranks 1 2 4)
+  foreach(ranks IN LISTS arg_RANKS)
     foreach(transport nccl mpi_staged)
       if(ranks EQUAL 1 AND transport STREQUAL mpi_staged)
         continue()
       endif()
       run(${DEVICE} ${ranks} ${name}-${transport}-${ranks} "${deck}"
-          --set runtime.transport=${transport} ${ARGN})
+          --set runtime.transport=${transport} ${arg_ON_DEVICE})
       if(NOT seen STREQUAL expected)
         message(FATAL_ERROR "${name} on ${ranks} ranks by ${transport}:\n${seen}expected:\n${expected}")
       endif()
@@ -61,3 +66,9 @@ compare(sums "  ${model}\n${training}  parallel: {sharding: none}\n")
 compare(offload "  ${model}\n${training}  parallel: {sharding: full}\n  memory: {offload: all, activations: host}\n")
 compare(optimizer "  ${gpt2}\n${training}  parallel: {sharding: optimizer}\n  memory: {offload: optimizer}\n")
 compare(half "  ${model}\n${training}  parallel: {sharding: full}\n  precision: {gather: bf16}\n")
+# Products add up micro-batches also where backward's gradients are deferred, and in stages, whose
+# steps that are audited do not.
+compare(stages "  ${model}\n${training}  parallel: {sharding: none}\n" RANKS 2 4
+        ON_DEVICE --set parallel.pipeline=2 --set parallel.schedule=zero_bubble)
+compare(audits "  ${model}\n${training}  parallel: {sharding: none}\n" RANKS 2
+        ON_DEVICE --set runtime.audit=2)

@@ -222,7 +222,7 @@ class ModelRun {
   }
 
   /// Runs one unit backward, but what it defers. A tied head opens the embedding's gradients.
-  void backward(int u, Compute loss_scale, bool gradients_opened) {
+  void backward(int u, Compute loss_scale, bool adds_gradients) {
     const plan::UnitDescription& unit = description.units[u];
     deferred[u].assign_unwritten();
     model::UnitBuffers<T> b = buffers(u);
@@ -236,7 +236,7 @@ class ModelRun {
       apart = std::make_unique<GuardedArray<Compute>>(gradients[unit.tied_to].size());
       b.tied_gradients = *apart;
     }
-    backward(u, 0, unit.backward.size() - unit.deferral.phases, b, loss_scale, gradients_opened);
+    backward(u, 0, unit.backward.size() - unit.deferral.phases, b, loss_scale, adds_gradients);
   }
   /// Runs what it has deferred, with nothing that a plan does not give it then.
   void backward_deferred(int u) {
@@ -394,15 +394,15 @@ class ModelRun {
     });
   }
   void backward(int u, std::size_t begin, std::size_t end, model::UnitBuffers<T> given,
-                Compute loss_scale, bool gradients_opened) {
+                Compute loss_scale, bool adds_gradients) {
     if (description.units[u].deferral.bytes > 0) given.deferred = deferred[u].bytes();
     run(description.units[u].backward, begin, end, given, [&](const model::UnitBuffers<T>& b) {
       if (untyped)
         call_untyped(b, [&](const auto& bytes) {
-          untyped->backward(u, exec, bytes, static_cast<float>(loss_scale), gradients_opened);
+          untyped->backward(u, exec, bytes, static_cast<float>(loss_scale), adds_gradients);
         });
       else
-        decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
+        decoder.unit(u).backward(exec, b, loss_scale, adds_gradients);
     });
   }
 

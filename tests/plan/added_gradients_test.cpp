@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// UnitDescription::adds_gradients: backward adds the gradients of a micro-batch to the sum to which
-// they come next, where that waits for them in device memory.
+// UnitDescription::can_add_gradients: backward adds the gradients of a micro-batch to the sum to
+// which they come next, where that waits for them in device memory.
 
 #include <tuple>
 
@@ -12,13 +12,14 @@ namespace ostrakon::tests {
 namespace {
 
 ModelDescription with_adding_units(ModelDescription model) {
-  for (UnitDescription& unit : model.units) unit.adds_gradients = true;
+  for (UnitDescription& unit : model.units) unit.can_add_gradients = true;
   return model;
 }
 
 int opened(const StepPlan& plan) {
-  return static_cast<int>(
-      actions_of(plan, [](const Action& action) { return action.gradients_opened; }).size());
+  return static_cast<int>(actions_of(plan, [](const Action& action) {
+                            return action.adds_to == AddsTo::partial_sum;
+                          }).size());
 }
 
 /// Peak of live bytes.
@@ -121,16 +122,18 @@ TEST(AddedGradients, ToOtherSumsAreRefused) {
     expect_has(refused(mutant), why);
   };
   const char* const another = "which has neither the tied gradients of this leaf nor the sum";
-  const auto adding = actions_of(plan, [](const Action& a) { return a.gradients_opened; });
+  const auto adding = actions_of(plan, [](const Action& a) { return a.adds_gradients(); });
   for (const std::size_t a : adding) {
     expect_refused("overwrites '",
-                   [&](StepPlan& mutant) { mutant.actions[a].gradients_opened = false; });
+                   [&](StepPlan& mutant) { mutant.actions[a].adds_to = AddsTo::nothing; });
     expect_refused(another, [&](StepPlan& mutant) {
-      mutant.units[static_cast<std::size_t>(mutant.actions[a].unit)].adds_gradients = false;
+      mutant.units[static_cast<std::size_t>(mutant.actions[a].unit)].can_add_gradients = false;
     });
     expect_refused(another, [&](StepPlan& mutant) {
       mutant.actions[a].micro_batch = mutant.actions[a].micro_batch == 1 ? 3 : 1;
     });
+    expect_refused(another,
+                   [&](StepPlan& mutant) { mutant.actions[a].adds_to = AddsTo::tied_gradients; });
     expect_refused("which it begins", [&](StepPlan& mutant) {
       use_in(mutant.actions[a], Role::parameter_gradients).access = Access::write;
     });

@@ -355,7 +355,10 @@ TEST(Listings, SeeEveryField) {
          x.divided.push({Axis::replicate, 7, 5});
        }},
       {"flops", [](Action& x) { x.flops += 1.0; }},
-      {"gradients_opened", [](Action& x) { x.gradients_opened ^= true; }},
+      {"adds_to",
+       [](Action& x) {
+         x.adds_to = x.adds_to == AddsTo::nothing ? AddsTo::partial_sum : AddsTo::nothing;
+       }},
       {"may_be_empty", [](Action& x) { x.may_be_empty ^= true; }},
       {"empty_if_even", [](Action& x) { x.empty_if_even ^= true; }},
       {"waits", [](Action& x) { x.waits.push_back(0); }},

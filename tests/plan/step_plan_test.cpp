@@ -75,10 +75,10 @@ TEST(StepPlan, UnitsInTheMiddleMayBeTied) {
     int opened = 0;
     for (const Action& action : plan.actions) {
       if (action.kind != Kind::backward) continue;
-      EXPECT_EQ(action.gradients_opened, action.unit == 2 || action.unit == 0);
+      EXPECT_EQ(action.adds_gradients(), action.unit == 2 || action.unit == 0);
       EXPECT_EQ(action.buffer(Role::tied_gradients) >= 0, action.unit == 4 || action.unit == 5);
       EXPECT_EQ(action.buffer(Role::tied_parameters) >= 0, action.unit == 4 || action.unit == 5);
-      if (action.gradients_opened) ++opened;
+      if (action.adds_gradients()) ++opened;
       // What units 4 and 5 opened is what units 2 and 0 add to.
       if (action.unit != 2) continue;
       const int gradients = action.buffer(Role::parameter_gradients);

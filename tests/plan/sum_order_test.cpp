@@ -94,7 +94,7 @@ std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit)
       if (action.kind == Kind::backward && gradients >= 0) {
         const std::int64_t leaf = plan.leaf(static_cast<int>(rank), action.micro_batch);
         const int own = is_tied ? tied_leaf(leaf) : Expressions::leaf(leaf);
-        const bool adds = action.gradients_opened && !is_tied;
+        const bool adds = action.adds_to == AddsTo::partial_sum;
         mine[gradients] = adds ? all.sum(mine.at(gradients), own) : own;
       }
       if (action.kind == Kind::accumulate)

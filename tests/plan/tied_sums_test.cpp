@@ -131,7 +131,7 @@ TEST(TiedSums, ADroppedOrDoubledUseIsRefused) {
       expect_refused("they are not both gradients of this unit", change_join(head, block));
     for (std::size_t a : actions_of(plan, of_kind(Kind::backward)))
       expect_refused("which it begins",
-                     [&](StepPlan& mutant) { mutant.actions[a].gradients_opened = true; });
+                     [&](StepPlan& mutant) { mutant.actions[a].adds_to = AddsTo::tied_gradients; });
     // A reduction of either use, or an addition over micro-batches.
     for (std::size_t a : actions_of(plan, [](const Action& action) {
            return action.unit == 0 &&

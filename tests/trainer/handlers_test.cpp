@@ -289,12 +289,12 @@ class OnesModel : public model::Model {
   model::LossTerms loss_terms() const override { return like_.loss_terms(); }
   void forward(int, const Exec&, const model::UnitBuffers<void>&) const override {}
   void backward(int unit, const Exec&, const model::UnitBuffers<void>& buffers, float,
-                bool gradients_opened) const override {
+                bool adds_gradients) const override {
     const View<float*> gradients = buffers.parameter_gradients;
     for (const model::Parameter& parameter : parameters(unit))
       for (std::int64_t i = 0; i < parameter.elements(); ++i)
         gradients[parameter.offset + i] =
-            (gradients_opened ? gradients[parameter.offset + i] : 0) + 1.0f;
+            (adds_gradients ? gradients[parameter.offset + i] : 0) + 1.0f;
   }
 
  private:

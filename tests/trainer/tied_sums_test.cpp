@@ -35,9 +35,9 @@ class SummedApart final : public model::Model {
     same_->forward(unit, exec, buffers);
   }
   void backward(int unit, const Exec& exec, const model::UnitBuffers<void>& buffers,
-                float loss_scale, bool gradients_opened) const override {
-    EXPECT_FALSE(gradients_opened);
-    same_->backward(unit, exec, buffers, loss_scale, gradients_opened);
+                float loss_scale, bool adds_gradients) const override {
+    EXPECT_FALSE(adds_gradients);
+    same_->backward(unit, exec, buffers, loss_scale, adds_gradients);
   }
 
  private:

@@ -194,10 +194,10 @@ void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers
 
 template <class T>
 void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                        compute_t<T> loss_scale, bool gradients_opened) const {
+                        compute_t<T> loss_scale, bool adds_gradients) const {
   with_name(this->unit(unit).description().name, "backward", [&] {
     this->unit(unit).backward(exec, with_tokens(buffers, shape_of(leaf_).rows()), loss_scale,
-                              gradients_opened);
+                              adds_gradients);
   });
 }
 
@@ -222,8 +222,8 @@ class ChainModel final : public Model {
     chain_.forward(unit, exec, typed<T>(buffers));
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
-                bool gradients_opened) const override {
-    chain_.backward(unit, exec, typed<T>(buffers), loss_scale, gradients_opened);
+                bool adds_gradients) const override {
+    chain_.backward(unit, exec, typed<T>(buffers), loss_scale, adds_gradients);
   }
 
  private:

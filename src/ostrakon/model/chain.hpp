@@ -90,7 +90,7 @@ class Chain {
   /// "unit NAME, forward: " (or "backward") in front.
   void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
   void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                bool gradients_opened) const;
+                bool adds_gradients) const;
 
  private:
   const model::Unit<T>& unit(int index) const { return *units_[static_cast<std::size_t>(index)]; }

@@ -46,9 +46,9 @@ class DecoderOf final : public Model {
     decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()));
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
-                bool gradients_opened) const override {
+                bool adds_gradients) const override {
     decoder_.unit(unit).backward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()),
-                                 loss_scale, gradients_opened);
+                                 loss_scale, adds_gradients);
   }
 
   void copy_sequence(int unit, const Exec& exec, const UnitBuffers<void>& buffers,

@@ -151,7 +151,7 @@ void ExpertUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers) con
 
 template <class T>
 void ExpertUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
-                             compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
+                             compute_t<T> /*loss_scale*/, bool /*adds_gradients*/) const {
   Phase(*this, exec, buffers, Pass::backward).run();
 }
 

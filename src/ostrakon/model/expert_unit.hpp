@@ -44,7 +44,7 @@ class ExpertUnit final : public Unit<T> {
 
   void forward(const Exec& exec, const UnitBuffers<T>& buffers) const override;
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                bool gradients_opened) const override;
+                bool adds_gradients) const override;
 
  private:
   using Compute = compute_t<T>;

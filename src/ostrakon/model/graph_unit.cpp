@@ -110,7 +110,8 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   d.deferral.phases = program.deferred_phases;
   if (deferring_) d.deferral.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
-  d.adds_gradients = at_once_->adds_gradients && (!deferring_ || deferring_->adds_gradients);
+  d.can_add_gradients =
+      at_once_->can_add_gradients && (!deferring_ || deferring_->can_add_gradients);
   d.backward_reads_parameters = program.backward_reads_weights;
   d.backward_reads_tied = program.backward_reads_tied;
   for (const plan::Phase& phase : d.forward) d.recomputes = d.recomputes || phase.recomputes;
@@ -190,12 +191,12 @@ void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers) cons
 
 template <class T>
 void GraphUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
-                            compute_t<T> loss_scale, bool gradients_opened) const {
+                            compute_t<T> loss_scale, bool adds_gradients) const {
   const graph::Program& program = buffers.deferred && deferring_ ? *deferring_ : *at_once_;
   if (program.backward.empty()) return;
   graph::Buffers bytes = bytes_of_buffers(buffers);
   bytes.loss_scale = static_cast<double>(loss_scale);
-  bytes.gradients_opened = gradients_opened;
+  bytes.adds_gradients = adds_gradients;
   run_phase(exec, program, program.backward[static_cast<std::size_t>(buffers.phase)], bytes, false);
 }
 

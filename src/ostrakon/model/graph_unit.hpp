@@ -36,7 +36,7 @@ class GraphUnit final : public Unit<T> {
 
   void forward(const Exec& exec, const UnitBuffers<T>& buffers) const override;
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                bool gradients_opened) const override;
+                bool adds_gradients) const override;
   void copy_sequence(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t from,
                      std::int64_t to) const override;
 

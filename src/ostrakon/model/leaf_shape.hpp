@@ -101,8 +101,8 @@ struct LeafShape {
   std::int64_t rows() const { return decodes() ? decoded_rows + batch - 1 : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }
   /// Whether backward may add gradients of parameters to a sum by the kernels that make them
-  /// (graph::Call::adds_gradients): products add finished sums.
-  bool adds_gradients() const { return math::multiplies_on_device(kernels); }
+  /// (graph::Call::can_add_gradients): products add finished sums.
+  bool can_add_gradients() const { return math::multiplies_on_device(kernels); }
   /// How many of the latest tokens of a sequence decoding keeps keys and values of, for queries
   /// with this window (0: none): what all of its rows that are computed at a time see, which is all
   /// of a short one.

@@ -76,7 +76,7 @@ class Model {
   /// A phase of a unit's forward, or of its backward: see Unit.
   virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;
   virtual void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
-                        float loss_scale, bool gradients_opened) const = 0;
+                        float loss_scale, bool adds_gradients) const = 0;
 
   /// Where sequences are decoded: see Unit. Throws std::logic_error of models that do not decode.
   virtual void copy_sequence(int /*unit*/, const Exec& /*exec*/,

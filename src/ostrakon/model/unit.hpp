@@ -235,15 +235,15 @@ class Unit {
   /// are trained, and computes none of others. May use `saved` as scratch: nothing in it is needed
   /// afterwards.
   /// `loss_scale` multiplies the loss (only the last unit reads it).
-  /// `gradients_opened`: parameter_gradients already holds what a unit that is tied to it
-  /// contributes to all of it, or, if plan::UnitDescription::adds_gradients, a sum over
+  /// `adds_gradients`: parameter_gradients already holds what a unit that is tied to it
+  /// contributes to all of it, or, if plan::UnitDescription::can_add_gradients, a sum over
   /// micro-batches: add instead of writing.
   ///
   /// Phases that are deferred (plan::UnitDescription::deferral) write the gradients of
   /// parameters, all others do all else. Where `deferred` does not exist, phases are those of
   /// plan::Deferral::backward_at_once.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                        bool gradients_opened) const = 0;
+                        bool adds_gradients) const = 0;
 
   /// Where sequences are decoded: what `saved` has of sequence `to` becomes what it has of `from`.
   /// Throws std::logic_error of units that do not decode.

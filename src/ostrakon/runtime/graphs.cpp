@@ -16,7 +16,7 @@ std::vector<std::int64_t> key_of(const Program& program, const ActionBuffers& bu
   const plan::Action& action = buffers.action;
   std::vector<std::int64_t> key = {static_cast<std::int64_t>(program.plan.purpose),
                                    static_cast<std::int64_t>(action.kind), action.unit,
-                                   action.phase, action.gradients_opened ? 1 : 0};
+                                   action.phase, action.adds_gradients() ? 1 : 0};
   for (const plan::Use& use : action.uses) {
     key.push_back(static_cast<std::int64_t>(use.role));
     key.push_back(program.plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);

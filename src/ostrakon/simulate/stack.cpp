@@ -47,7 +47,7 @@ class Computed {
     for (std::size_t u = 0; u < model_.units.size(); ++u) {
       UnitDescription& unit = model_.units[u];
       // What sums over micro-batches cost others is Stack::accumulate_traffic.
-      unit.adds_gradients = unit.adds_gradients && is_ostrakon(stack_);
+      unit.can_add_gradients = unit.can_add_gradients && is_ostrakon(stack_);
       for (Phases* phases : {&unit.forward, &unit.backward, &unit.deferral.backward_at_once})
         for (Phase& phase : *phases) {
           if (phase.then) change(*phase.then, unit);

@@ -53,7 +53,7 @@ void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int dis
       plan_.elements(plan_.trained(unit), plan_.units[unit].layouts.gathered.divided);
   if (count_non_finite(buffers.exec, gradients.range(0, elements)) > 0)
     origin_ = {distance, buffers.action.micro_batch,
-               buffers.action.gradients_opened && plan_.units[unit].adds_gradients};
+               buffers.action.adds_to == plan::AddsTo::partial_sum};
 }
 
 std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {

@@ -71,7 +71,7 @@ Signature signature(const plan::StepPlan& plan, const std::vector<int>& units,
                    action.tree,
                    static_cast<std::int64_t>(action.exchange),
                    static_cast<std::int64_t>(action.converts),
-                   static_cast<std::int64_t>(action.gradients_opened)};
+                   static_cast<std::int64_t>(action.adds_gradients())};
   for (const plan::Use& use : action.uses) {
     all.push_back(static_cast<std::int64_t>(use.role));
     all.push_back(plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);

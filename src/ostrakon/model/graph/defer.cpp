@@ -85,7 +85,7 @@ class Deferral {
       const int waiting = l_.graph.add(value);
       Call give = l_.graph.copy("give d " + weight.name, {waiting}, {});
       give.gradients = {gradient};
-      give.adds_gradients = call.adds_gradients;
+      give.can_add_gradients = call.can_add_gradients;
       give.is_by_piece = call.is_by_piece;
       later_.push_back(std::move(give));
       call.writes.push_back(waiting);

@@ -102,7 +102,7 @@ struct Call {
   std::vector<int> gradients = {};
   std::int64_t gradient_elements = 0;  ///< of the one gradient of which it writes a part; 0: all
   /// Whether it can add gradients of weights to what is there: finished ones, as a whole.
-  bool adds_gradients = false;
+  bool can_add_gradients = false;
   /// {written, read}: the first may lie where the second does; `in_place`: it has to.
   std::vector<std::pair<int, int>> replaces = {};
   bool in_place = false;

@@ -24,7 +24,7 @@ struct Buffers {
   std::array<View<std::byte*>, 9> homes;
   View<std::byte*> trained, frozen, gradients;
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
-  bool gradients_opened = false;  ///< gradients are added to what is there: see Unit::backward
+  bool adds_gradients = false;  ///< gradients are added to what is there: see Unit::backward
   View<const std::int32_t*> tokens, targets, document_begins;
   const DecodedRuns* decoded = nullptr;  ///< UnitBuffers::decoded
   View<const std::byte*> batch;          ///< UnitBuffers::batch
@@ -64,7 +64,7 @@ class Arguments {
   /// Whether gradients of weights are added to what is there; those that are values are not.
   bool adds_gradients() const {
     const std::vector<int>& all = call_.call.gradients;
-    return program_.adds_gradients && call_.call.adds_gradients && buffers_.gradients_opened &&
+    return program_.can_add_gradients && call_.call.can_add_gradients && buffers_.adds_gradients &&
            std::any_of(all.begin(), all.end(), Call::is_weight);
   }
   const Buffers& buffers() const { return buffers_; }

@@ -42,7 +42,7 @@ int Operations<T>::row_linear(int of, const std::string& name, std::int64_t colu
                      a.weight<T>(0).matrix(columns, inputs), 0, a.written<T>(0));
   });
   Call weight = product({"d " + name + ".weight", {~y, x}, {}, {}, weights}, x, inputs, columns);
-  weight.adds_gradients = leaf_.adds_gradients() && leaves == 1;
+  weight.can_add_gradients = leaf_.can_add_gradients() && leaves == 1;
   weight.scratch = {bytes_of<Compute>(weight_sums_workspace(columns, inputs, leaves))};
   weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_weight_gradient<T>(exec, a.read<T>(1), a.read<T>(0),

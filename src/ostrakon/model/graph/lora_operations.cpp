@@ -47,7 +47,7 @@ int Operations<T>::adapt(int y, int x, const std::string& layer, std::int64_t fi
   });
   Call weight =
       product({"d " + up + ".weight", {~made, narrow}, {}, {}, {b_weight}}, x, rank, outputs);
-  weight.adds_gradients = leaf_.adds_gradients() && leaves == 1;
+  weight.can_add_gradients = leaf_.can_add_gradients() && leaves == 1;
   weight.scratch = {bytes_of<Compute>(weight_sums_workspace(outputs, rank, leaves))};
   weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_weight_gradient<T>(exec, a.read<T>(1), a.read<T>(0).column_range(first, last),

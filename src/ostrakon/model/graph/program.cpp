@@ -10,22 +10,22 @@ namespace ostrakon::model::graph {
 
 namespace {
 
-bool adds_gradients(const Call& call, const Program& program) {
+bool can_add_gradients(const Call& call, const Program& program) {
   if (!call.parts.empty())
     return std::all_of(call.parts.begin(), call.parts.end(),
-                       [&](const Call& part) { return adds_gradients(part, program); });
+                       [&](const Call& part) { return can_add_gradients(part, program); });
   return std::all_of(call.gradients.begin(), call.gradients.end(), [&](int gradient) {
     return !Call::is_weight(gradient) ||
-           (call.adds_gradients && !program.weights[static_cast<std::size_t>(gradient)].tied);
+           (call.can_add_gradients && !program.weights[static_cast<std::size_t>(gradient)].tied);
   });
 }
 
 /// Whether all calls with gradients of weights can add these to what is there, and there are any.
-bool all_add_gradients(const Program& program) {
+bool all_can_add_gradients(const Program& program) {
   bool has_any = false;
   for (const auto& phase : program.backward)
     for (const PlacedCall& placed : phase) {
-      if (!adds_gradients(placed.call, program)) return false;
+      if (!can_add_gradients(placed.call, program)) return false;
       has_any = has_any || placed.call.writes_gradients();
     }
   return has_any;
@@ -46,7 +46,7 @@ Program derive(Graph graph, const std::set<int>& kept) {
   const std::set<int> phases = find_phases(listing);
   Program program = place(std::move(listing), phases);
   program.gradient_flops = gradient_flops;
-  program.adds_gradients = all_add_gradients(program);
+  program.can_add_gradients = all_can_add_gradients(program);
   return program;
 }
 

@@ -66,7 +66,7 @@ struct Program {
   std::int64_t kept_bytes = 0;    ///< and where they end
   std::int64_t output_bytes = 0;  ///< of all outputs
   double gradient_flops = 0.0;
-  bool adds_gradients = false;         ///< whether all calls with gradients of weights can
+  bool can_add_gradients = false;      ///< whether all calls with gradients of weights can
   bool backward_reads_weights = true;  ///< of the unit itself
   bool backward_reads_tied = true;     ///< weights of the unit that it is tied to
   std::int64_t own_pieces = 1;         ///< Setting::own_pieces

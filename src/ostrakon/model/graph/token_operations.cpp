@@ -168,7 +168,7 @@ int Operations<T>::embedding(const Lookup& lookup, std::int64_t width) {
                           : 0;
   backward.scratch = {lists, in_pieces || restarts ? bytes_of<std::int32_t>(rows) : 0};
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
+    for (int i = 0; i < a.gradients() && !a.buffers().adds_gradients; ++i)
       if (const View<Compute*> gradient = a.gradient<Compute>(i))
         math::fill<Compute>(exec, gradient, Compute(0));
     clear_rest<T>(exec, a, of, of.elements);
@@ -370,8 +370,8 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   });
 
   Call backward{"d losses", {x}, {~x, losses}, head.weights(), head.weights()};
-  backward.adds_gradients = leaf.adds_gradients() && !by_leaf && head.bias < 0 &&
-                            math::takes_rows_at_once<T>(rows_here, words, leaf.kernels);
+  backward.can_add_gradients = leaf.can_add_gradients() && !by_leaf && head.bias < 0 &&
+                               math::takes_rows_at_once<T>(rows_here, words, leaf.kernels);
   backward.scratch =
       predictions.scratch({by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
                                          rows_here, width, words, leaf.leaves(), leaf.kernels))

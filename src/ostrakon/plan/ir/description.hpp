@@ -107,7 +107,7 @@ struct UnitDescription {
   bool sums_tied_apart = false;
   /// Whether backward can add a micro-batch's gradients to a sum, each as a finished number, so
   /// that the sum has the bits that it has where they are written first and then added.
-  bool adds_gradients = false;
+  bool can_add_gradients = false;
   TiedStages tied_stages;  ///< set by make_stages, for the units of a stage
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;

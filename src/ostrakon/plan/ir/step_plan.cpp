@@ -215,8 +215,8 @@ std::uint64_t StepPlan::hash() const {
   for (const Action& action : actions) {
     hasher.add(action.kind, action.stream, action.span.axis, action.span.ranks, action.span.stride,
                action.unit, action.micro_batch, action.phase, action.peer, action.exchange,
-               action.elements, action.element_bytes, action.tree, action.converts,
-               action.gradients_opened, action.may_be_empty, action.empty_if_even);
+               action.elements, action.element_bytes, action.tree, action.converts, action.adds_to,
+               action.may_be_empty, action.empty_if_even);
     add_flats(action.flats);
     add_spans(action.divided);
     hasher.add(action.uses.size());

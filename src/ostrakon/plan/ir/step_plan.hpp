@@ -73,11 +73,9 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   ExchangeKind exchange = ExchangeKind::gather;  ///< exchange: its kind
   bool converts = false;  ///< gather: the shard has masters, which are converted to the dtype that
                           ///< is sent, or quantized
-  /// backward: adds to the gradients that a tied unit has written, or to the sum over other
-  /// micro-batches to which this one's gradients come next
-  bool gradients_opened = false;
-  bool may_be_empty = false;   ///< exchange: Exchange::may_be_empty
-  bool empty_if_even = false;  ///< exchange: Exchange::empty_if_even
+  AddsTo adds_to = AddsTo::nothing;  ///< backward: what it adds its gradients of parameters to
+  bool may_be_empty = false;         ///< exchange: Exchange::may_be_empty
+  bool empty_if_even = false;        ///< exchange: Exchange::empty_if_even
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;   ///< phase, where the unit has several; exchange: the phase before it
@@ -109,6 +107,8 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
       if (used.role == role) return used.buffer;
     return -1;
   }
+  /// For a backward: whether it adds its gradients of parameters instead of writing them.
+  bool adds_gradients() const { return adds_to != AddsTo::nothing; }
   /// For a reduce_scatter: whether it adds to what its gradient_shard holds.
   bool continues_sum() const;
 };
@@ -147,11 +147,11 @@ struct PlannedUnit {
   Phases forward, backward;
   std::vector<int> recompute_phases;  ///< phases of forward that a recompute runs
   int first_of_gradients = 0;
-  bool adds_gradients = false;  ///< UnitDescription::adds_gradients
-  bool stays_gathered = false;  ///< whether parameters stay gathered until they are used last
-  int masters = -1;             ///< master parameters, of those that have any; -1 also where they
-                                ///< are borrowed
-  int working = -1;             ///< copies to compute with; -1: the masters are used
+  bool can_add_gradients = false;  ///< UnitDescription::can_add_gradients
+  bool stays_gathered = false;     ///< whether parameters stay gathered until they are used last
+  int masters = -1;  ///< master parameters, of those that have any; -1 also where they
+                     ///< are borrowed
+  int working = -1;  ///< copies to compute with; -1: the masters are used
   int first_moments = -1;
   /// Second moments, laid out as the first ones but without whole_matrices, whose update rule has
   /// only one moment. The size is that of the rank with the most; other ranks pack theirs at the

@@ -34,7 +34,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.backward = unit(u).backward;
     planned.recompute_phases = recomputed_phases(unit(u).forward);
     planned.first_of_gradients = unit(u).first_of_gradients();
-    planned.adds_gradients = unit(u).adds_gradients;
+    planned.can_add_gradients = unit(u).can_add_gradients;
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto padded_offset = [&](std::int64_t offset, std::int64_t elements,
                                    std::int64_t padded) {

@@ -72,20 +72,23 @@ void ComputePass::read_parameters(Action& action) {
       builder_.use(action, use.parameters, gathers_.parameters(use.unit), Access::read);
 }
 
-/// Returns the gradients that a backward writes, in the order of its unit's parameters: opens them,
-/// or finds those that a unit tied to it has opened, or the sum that they are added to.
+/// Returns the gradients that a backward writes, in the order of its unit's parameters: makes
+/// buffers for them, or finds what they are added to.
 std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(const Task& task,
                                                                        Tape& tape) {
   std::vector<WrittenGradients> written;
   for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
     if (!use.has_gradients) continue;
     int& gradients = tape.units[use.unit].parameter_gradients[use.addend];
-    if (gradients < 0) gradients = reductions_.open_sum(use.unit, use.addend, task.micro_batch);
-    const bool is_open = gradients >= 0;
+    AddsTo added_to = gradients >= 0 ? AddsTo::tied_gradients : AddsTo::nothing;
+    if (gradients < 0) {
+      gradients = reductions_.take_partial_sum(use.unit, use.addend, task.micro_batch);
+      if (gradients >= 0) added_to = AddsTo::partial_sum;
+    }
     const Layouts& layouts = builder_.state(use.unit).layouts;
     const Layout layout = layouts.gradient.over(layouts.gathered.divided).in(Space::device);
-    if (!is_open) gradients = builder_.make_gradients("gradients", use.unit, layout);
-    written.push_back({use.gradients, gradients, is_open});
+    if (gradients < 0) gradients = builder_.make_gradients("gradients", use.unit, layout);
+    written.push_back({use.gradients, gradients, added_to});
   }
   return written;
 }
@@ -156,8 +159,8 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
     // open_gradients makes buffers but no action, so that `action` stays where it is.
     if (position.first && writes_gradients) written = open_gradients(task, tape);
     const Access of_last = is_last && !is_deferred ? position.filling() : Access::read_write;
-    action.gradients_opened = !written.empty() && written.front().are_open;
-    if (position.first && action.gradients_opened && unit.adds_gradients)
+    if (!written.empty()) action.adds_to = written.front().added_to;
+    if (position.first && action.adds_to == AddsTo::partial_sum)
       action.work +=
           row_work(static_cast<double>(builder_.buffer(written.front().buffer).bytes), 0.0);
     read_batch(action, tape);
@@ -171,7 +174,7 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
     if (!is_deferred) builder_.use(action, Role::gradient, tape.gradient(u), of_last);
     for (const WrittenGradients& one : written)
       builder_.use(action, one.role, one.buffer,
-                   one.are_open ? Access::read_write : position.filling());
+                   one.added_to != AddsTo::nothing ? Access::read_write : position.filling());
   };
   append_phases(builder_, task, Kind::backward, unit.backward, computed, "backward workspace",
                 std::cref(use));

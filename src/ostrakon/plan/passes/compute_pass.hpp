@@ -35,7 +35,7 @@ class ComputePass {
   struct WrittenGradients {
     Role role = Role::parameter_gradients;
     int buffer = -1;
-    bool are_open = false;  // whether backward adds to them
+    AddsTo added_to = AddsTo::nothing;
   };
   std::vector<WrittenGradients> open_gradients(const Task& task, Tape& tape);
 

@@ -24,10 +24,8 @@ std::vector<History> histories(const StepPlan& plan) {
     if (unit.gradients >= 0) of(unit.gradients).becomes_sum = true;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[static_cast<std::size_t>(a)];
-    const bool adds_in_backward = action.kind == Kind::backward && action.gradients_opened &&
-                                  plan.units[static_cast<std::size_t>(action.unit)].adds_gradients;
-    const bool accumulates =
-        action.kind == Kind::accumulate || action.continues_sum() || adds_in_backward;
+    const bool accumulates = action.kind == Kind::accumulate || action.continues_sum() ||
+                             action.adds_to == AddsTo::partial_sum;
     const bool updates = is_update(action.kind);
     const bool hands_on = action.kind == Kind::gather_gradients || is_copy(action.kind);
     const bool from_sum =

@@ -55,14 +55,14 @@ void ReductionPass::on(const Task& task, Tape& tape) {
   if (in_flight_ == 0) finish_reductions(0);
 }
 
-int ReductionPass::open_sum(int u, int addend, int micro_batch) {
+int ReductionPass::take_partial_sum(int u, int addend, int micro_batch) {
   const StepPlan& plan = builder_.plan();
   // Digests of an audit are of the gradients of each leaf.
   const bool is_summed_here =
       plan.purpose == Purpose::train && update_space_ == Space::device && !spans_[u].empty() &&
       spans_[u].front().span.axis == Axis::micro_batch && !spans_[u].front().continues;
   const bool is_tied = builder_.unit(u).tied_to >= 0 || tied_unit(builder_.model(), u) >= 0;
-  if (!is_summed_here || is_tied || !builder_.unit(u).adds_gradients) return -1;
+  if (!is_summed_here || is_tied || !builder_.unit(u).can_add_gradients) return -1;
   const auto [parent, sibling] =
       parent_and_sibling({micro_batch, 1}, plan.grid.micro_batches(), spans_[u].front().tree);
   Addend& sums = unit_sums_[u].addends[addend];
@@ -70,7 +70,7 @@ int ReductionPass::open_sum(int u, int addend, int micro_batch) {
   if (waiting == sums.partial.end()) return -1;
   const int sum = waiting->second;
   sums.partial.erase(waiting);
-  sums.opened[micro_batch] = parent;
+  sums.added_in_backward[micro_batch] = parent;
   return sum;
 }
 
@@ -196,11 +196,12 @@ void ReductionPass::fold(Reduction& reduction, int tree) {
   if (reduction.sum < 0) return;
   // Partial sums wait in the memory where updates will need them.
   bring_to(update_space_, reduction);
-  auto& [done, opened, so_far] = addend_of(reduction);
+  auto& [done, added_in_backward, so_far] = addend_of(reduction);
   TreeNode node{reduction.micro_batch, 1};
-  if (const auto sum = opened.find(reduction.micro_batch); sum != opened.end()) {
+  if (const auto sum = added_in_backward.find(reduction.micro_batch);
+      sum != added_in_backward.end()) {
     node = sum->second;
-    opened.erase(sum);
+    added_in_backward.erase(sum);
   }
   while (node.leaves < micro_batches) {
     const auto [parent, sibling] = parent_and_sibling(node, micro_batches, tree);

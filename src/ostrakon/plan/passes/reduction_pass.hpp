@@ -26,9 +26,10 @@ class ReductionPass {
  public:
   ReductionPass(Builder& builder, const Policy& policy, SumsPass& sums);
 
-  /// Returns the buffer of the sum to which the gradients of a unit and micro-batch come next, if
-  /// that waits for them where backward can add them: from then on they are in it. Else -1.
-  int open_sum(int u, int addend, int micro_batch);
+  /// Returns the buffer of the partial sum to which the gradients of a unit and micro-batch come
+  /// next, if it waits for them where backward can add them (AddsTo::partial_sum); else -1. From
+  /// then on the sum counts as one that has them.
+  int take_partial_sum(int u, int addend, int micro_batch);
   /// Reduces the gradients that a unit's backward has completed for a micro-batch. At Work::clip,
   /// waits for the reductions that are under way.
   void on(const Task& task, Tape& tape);
@@ -52,8 +53,8 @@ class ReductionPass {
   /// Sums of an addend over micro-batches.
   struct Addend {
     std::map<TreeNode, int> partial;  ///< partial sums that wait for others
-    /// By micro-batch: the node of the sum that its backward adds its gradients to.
-    std::map<int, TreeNode> opened;
+    /// By micro-batch: the node that its gradients and the sum they are added to are of.
+    std::map<int, TreeNode> added_in_backward;
     /// The sum over all micro-batches so far, if reduce-scatters add to it, in a buffer in the
     /// memory where updates need it; -1: none.
     int so_far = -1;

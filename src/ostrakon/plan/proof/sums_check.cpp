@@ -86,12 +86,12 @@ std::string SumsCheck::wrong_backward(const Action& action) {
     const int unit = unit_of(plan_, use.buffer);
     if (by == 0 || unit < 0) continue;
     if (phase < first) return "has gradients of parameters, which its unit defers";
-    const bool adds = by == own_use && action.gradients_opened;
+    const bool adds = by == own_use && action.adds_gradients();
     if (adds != (use.access == Access::read_write))
       return text(adds ? "adds to '" : "overwrites '", plan_.buffers[use.buffer].name,
                   adds ? "', which it begins" : "', to which it adds");
     Sum leaf{unit, by, {action.micro_batch, 1}, 0};
-    if (adds && !join(leaf, sums_[use.buffer]))
+    if (adds && !join(leaf, sums_[use.buffer], action.adds_to))
       return text(
           "adds to '", plan_.buffers[use.buffer].name,
           "', which has neither the tied gradients of this leaf nor the sum that these come "
@@ -104,14 +104,14 @@ std::string SumsCheck::wrong_backward(const Action& action) {
 /// Adds what a buffer has to a leaf that backward adds to it. Returns whether that is the next
 /// addition: of the tied gradients of the leaf, or of the sibling in the tree over micro-batches
 /// where backward adds finished gradients.
-bool SumsCheck::join(Sum& leaf, const Sum& before) const {
+bool SumsCheck::join(Sum& leaf, const Sum& before, AddsTo to) const {
   if (before.unit != leaf.unit) return false;
-  if (before.uses == tied_use && before.micro_batches == leaf.micro_batches) {
+  if (to == AddsTo::tied_gradients) {
     leaf.uses |= before.uses;
-    return true;
+    return before.uses == tied_use && before.micro_batches == leaf.micro_batches;
   }
   const std::vector<SpanSum>& spans = spans_[leaf.unit];
-  if (!plan_.units[leaf.unit].adds_gradients || before.uses != leaf.uses ||
+  if (!plan_.units[leaf.unit].can_add_gradients || before.uses != leaf.uses ||
       leaf.uses != uses_[leaf.unit] || before.spans != 0 || spans.empty() ||
       spans.front().span.axis != Axis::micro_batch || spans.front().continues)
     return false;

@@ -32,7 +32,7 @@ class SumsCheck {
   };
 
   std::string wrong_backward(const Action& action);
-  bool join(Sum& leaf, const Sum& before) const;
+  bool join(Sum& leaf, const Sum& before, AddsTo to) const;
   std::string begin_again(const Action& action);
   std::string wrong_reduce_scatter(const Action& action);
   std::string wrong_sum(const Action& action, std::size_t span);

@@ -94,13 +94,13 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
   if (unit.phase == planned.first_of_gradients) {
-    if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
+    if (own && !action.adds_gradients()) clear_gaps(buffers.exec, action.unit, own);
     if (tied) clear_gaps(buffers.exec, tied_to, tied);
   }
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
   const math::ProductWorkspace room(buffers.device_view<std::byte>(Role::product_workspace));
   model_.backward(planned.number, buffers.exec, unit, static_cast<float>(scale),
-                  action.gradients_opened);
+                  action.adds_gradients());
   if (!is_last_phase) return;
   if (planned.number == context_.inject_nonfinite && action.micro_batch == 0 && own)
     math::fill(buffers.exec, own.range(0, 1), std::numeric_limits<float>::infinity());

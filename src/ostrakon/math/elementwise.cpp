@@ -205,10 +205,7 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
   template void add_residual<T>(const Exec&, View<const T**>, View<const compute_t<T>**>, \
                                 View<const T*>, View<T**>);                               \
   template void column_sums<T>(const Exec&, View<const T**>, View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 template void copy<std::int32_t>(const Exec&, View<const std::int32_t*>, View<std::int32_t*>);

@@ -354,10 +354,7 @@ void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::i
                                                std::int64_t, View<std::int32_t*>);              \
   template void embedding_positions_backward<T>(const Exec&, View<const T**>, std::int64_t,     \
                                                 std::int64_t, View<compute_t<T>**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

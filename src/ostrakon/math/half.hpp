@@ -156,6 +156,13 @@ using compute_t = typename ComputeType<T>::type;
 template <class T>
 constexpr bool is_16bit = !std::is_same<T, compute_t<T>>::value;
 
+// A template that is defined in a source is instantiated there for each type by name, and only
+// macros can do that from one list. These expand M(T) for each type of arrays, and M(T, S) with
+// each type in which sums over such arrays are stored: T itself, and that in which kernels compute.
+#define OSTRAKON_FOR_ALL_NUMBERS(M) M(float) M(double) M(bf16) M(fp16)
+#define OSTRAKON_FOR_ALL_SUMS(M) \
+  M(float, float) M(double, double) M(bf16, bf16) M(bf16, float) M(fp16, fp16) M(fp16, float)
+
 namespace math {
 
 /// Rounds x to one of the two adjacent bf16: to the one farther from 0 with a probability, over

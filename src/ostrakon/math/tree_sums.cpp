@@ -363,10 +363,7 @@ void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool cont
   template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>); \
   template void host::chain_sum<T>(const std::vector<const std::byte*>&, int, bool,    \
                                    HostView<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 template void tree_sum<float>(const Exec&, View<float**>);

@@ -68,10 +68,7 @@ Value Builder<T>::delta_net(const Value& x, const std::string& name,
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template Value Builder<T>::delta_net(const Value&, const std::string&, const DeltaNetSettings&, \
                                        const LinearSettings&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

@@ -98,10 +98,7 @@ std::vector<int> Builder<T>::latent_projections(const Value& x, const std::strin
 #define OSTRAKON_INSTANTIATE(T)                             \
   template std::vector<int> Builder<T>::latent_projections( \
       const Value&, const std::string&, const AttentionSettings&, const LinearSettings&, bool);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

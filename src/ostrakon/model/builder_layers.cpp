@@ -373,10 +373,7 @@ std::vector<Value> Builder<T>::parts_of_input(int parts) {
   template Value Builder<T>::mixture_beside(const Value&, const Value&, const std::string&,        \
                                             const ExpertSettings&, const MlpSettings&);            \
   template std::vector<Value> Builder<T>::parts_of_input(int);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

@@ -172,10 +172,7 @@ Value Builder<T>::floats(std::int64_t columns, std::int64_t first) {
   template Value Builder<T>::apply(Operation<T>);  \
   template Value Builder<T>::losses(Operation<T>); \
   template Value Builder<T>::floats(std::int64_t, std::int64_t);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

@@ -379,10 +379,7 @@ void ExpertUnit<T>::Phase::sum_ranks() {
   template void ExpertUnit<T>::forward(const Exec&, const UnitBuffers<T>&) const;               \
   template void ExpertUnit<T>::backward(const Exec&, const UnitBuffers<T>&, compute_t<T>, bool) \
       const;
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

@@ -193,10 +193,7 @@ void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View
   template void sum_sink_gradient<T>(const Exec&, const math::AttentionShape&, View<const T*>,    \
                                      View<const T**>, View<const compute_t<T>*>, View<const T**>, \
                                      View<compute_t<T>*>, const LeafSums<T>&);
-
-OSTRAKON_INSTANTIATE_SUMS(float)
-OSTRAKON_INSTANTIATE_SUMS(double)
-OSTRAKON_INSTANTIATE_SUMS(bf16)
-OSTRAKON_INSTANTIATE_SUMS(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE_SUMS)
+#undef OSTRAKON_INSTANTIATE_SUMS
 
 }  // namespace ostrakon::model

@@ -183,12 +183,7 @@ OSTRAKON_INSTANTIATE(double, OnHost)
   template void muon_direction<T, Moment, Space>(const math::ExecutorFor<Space>&,             \
                                                  const OptimizerSettings&, const UpdateStep&, \
                                                  View<T*, Space>, View<Moment*, Space>);
-OSTRAKON_INSTANTIATE(float, float, OnDevice)
-OSTRAKON_INSTANTIATE(float, bf16, OnDevice)
-OSTRAKON_INSTANTIATE(double, double, OnDevice)
-OSTRAKON_INSTANTIATE(float, float, OnHost)
-OSTRAKON_INSTANTIATE(float, bf16, OnHost)
-OSTRAKON_INSTANTIATE(double, double, OnHost)
+OSTRAKON_FOR_ALL_UPDATES(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 #define OSTRAKON_INSTANTIATE(T)                                                 \

@@ -74,12 +74,7 @@ void update(const math::ExecutorFor<Space>& where, OptimizerKind rule,
   template void update<T, Moment, Space>(                                                          \
       const math::ExecutorFor<Space>&, OptimizerKind, const OptimizerSettings&, const UpdateStep&, \
       View<T*, Space>, View<const T*, Space>, View<Moment*, Space>, View<Moment*, Space>);
-OSTRAKON_INSTANTIATE(float, float, OnDevice)
-OSTRAKON_INSTANTIATE(float, bf16, OnDevice)
-OSTRAKON_INSTANTIATE(double, double, OnDevice)
-OSTRAKON_INSTANTIATE(float, float, OnHost)
-OSTRAKON_INSTANTIATE(float, bf16, OnHost)
-OSTRAKON_INSTANTIATE(double, double, OnHost)
+OSTRAKON_FOR_ALL_UPDATES(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::optim

@@ -130,4 +130,10 @@ static void update_all(const Where& where, const char* name, const Rule& rule,
       });
 }
 
+// Types of updates, as OSTRAKON_FOR_ALL_NUMBERS has those of kernels: M(T, Moment, Space).
+#define OSTRAKON_FOR_UPDATES_ON(Space, M) \
+  M(float, float, Space) M(float, bf16, Space) M(double, double, Space)
+#define OSTRAKON_FOR_ALL_UPDATES(M) \
+  OSTRAKON_FOR_UPDATES_ON(OnDevice, M) OSTRAKON_FOR_UPDATES_ON(OnHost, M)
+
 }  // namespace ostrakon::optim

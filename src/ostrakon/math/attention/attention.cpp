@@ -399,10 +399,7 @@ void attention_backward_sinks(const Exec& exec, const AttentionShape& shape, Vie
   template void attention_backward_sinks<T>(const Exec&, const AttentionShape&, View<const T*>,    \
                                             View<const T**>, View<const compute_t<T>*>,            \
                                             View<const T**>, std::int64_t, View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -312,10 +312,7 @@ bool backward_by_library(const Exec& exec, const AttentionShape& shape, View<con
   template bool backward_by_library<T>(const Exec&, const AttentionShape&, View<const T**>, \
                                        View<const T**>, View<const compute_t<T>*>,          \
                                        View<const T**>, View<T**>, View<T*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -36,10 +36,7 @@ void clip_backward(const Exec& exec, compute_t<T> limit, View<const T**> x, View
   template void clip_forward<T>(const Exec&, compute_t<T>, View<const T**>, View<T**>);       \
   template void clip_backward<T>(const Exec&, compute_t<T>, View<const T**>, View<const T**>, \
                                  View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

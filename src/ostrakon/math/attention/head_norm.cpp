@@ -441,10 +441,7 @@ void head_norm_projections(const Exec& exec, NormWeight gain, std::int64_t colum
                                      View<compute_t<T>**>);                                      \
   template void head_norm_projections<T>(const Exec&, NormWeight, std::int64_t, View<const T*>,  \
                                          View<const T**>, View<const T**>, View<compute_t<T>**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 template void head_norm_rstd<float>(const Exec&, double, View<const float**>, View<float**>);
 template void head_norm_rstd<double>(const Exec&, double, View<const double**>, View<double**>);

@@ -146,10 +146,7 @@ bool rotate_and_norm_backward([[maybe_unused]] const Exec& exec, const HeadNorm&
   template bool rotate_and_norm_backward<T>(const Exec&, const HeadNorm&, const RotaryRows&, \
                                             const std::vector<NormedHeadGradients<T>>&,      \
                                             std::int64_t);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

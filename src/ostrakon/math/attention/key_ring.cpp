@@ -56,10 +56,7 @@ void take_in_order(const Exec& exec, View<const T**> ring, std::int64_t window, 
   template void put_in_ring<T>(const Exec&, std::int64_t, View<const T**>, View<T**>);     \
   template void take_in_order<T>(const Exec&, View<const T**>, std::int64_t, std::int64_t, \
                                  std::int64_t, View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -92,16 +92,8 @@ void sum_shared_keys(const Exec& exec, const LatentHeads& heads, View<const T**>
   template void join_keys<T>(const Exec&, const LatentHeads&, View<const T**>, View<const T**>, \
                              View<T**>);                                                        \
   template void split_keys<T>(const Exec&, const LatentHeads&, View<const T**>, View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
-OSTRAKON_INSTANTIATE_SUM(float, float)
-OSTRAKON_INSTANTIATE_SUM(double, double)
-OSTRAKON_INSTANTIATE_SUM(bf16, bf16)
-OSTRAKON_INSTANTIATE_SUM(bf16, float)
-OSTRAKON_INSTANTIATE_SUM(fp16, fp16)
-OSTRAKON_INSTANTIATE_SUM(fp16, float)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
+OSTRAKON_FOR_ALL_SUMS(OSTRAKON_INSTANTIATE_SUM)
 #undef OSTRAKON_INSTANTIATE
 #undef OSTRAKON_INSTANTIATE_SUM
 

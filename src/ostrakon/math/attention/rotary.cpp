@@ -151,10 +151,7 @@ void rotate(const Exec& exec, Rotation rotation, const RotaryFrequencies& freque
 #define OSTRAKON_INSTANTIATE(T)                                                       \
   template void rotate<T>(const Exec&, Rotation, const RotaryFrequencies&, View<T**>, \
                           std::int64_t, std::int64_t, std::int64_t, View<const std::int32_t*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -90,10 +90,7 @@ void copy_rows(const Exec& exec, View<const A**> x, View<B**> y) {
   template void put_in_order<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>);   \
   template void put_by_part<T, T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>); \
   template void copy_rows<T, T>(const Exec&, View<const T**>, View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 template void put_by_part<float, bf16>(const Exec&, const SequenceParts&, View<const float**>,
                                        View<bf16**>);

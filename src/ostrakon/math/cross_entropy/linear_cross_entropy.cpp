@@ -469,10 +469,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
       const Exec&, View<const T**>, View<const T**>, std::int64_t, const Targets<compute_t<T>>&,   \
       View<const compute_t<T>*>, compute_t<T>, View<compute_t<T>**>, View<compute_t<T>**>,         \
       std::int64_t, View<T*>, const Logits<T>&, View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

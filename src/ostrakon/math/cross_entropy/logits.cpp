@@ -383,10 +383,7 @@ template void losses_of<double>(const Exec&, View<const double**>, const Targets
                               std::int64_t, compute_t<T>, View<T**>);                             \
   template void bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>, std::int64_t, \
                                  View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -201,10 +201,7 @@ void convolution_backward_weight(const Exec& exec, std::int64_t tokens, View<con
                                               View<const T**>, View<T**>);                 \
   template void convolution_backward_weight<T>(const Exec&, std::int64_t, View<const T**>, \
                                                View<const T**>, View<compute_t<T>**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -586,10 +586,7 @@ void delta_rule_backward(const Exec& exec, const DeltaRuleShape& s, View<const T
                                        View<const T**>, View<const T*>, View<const T*>,            \
                                        View<const compute_t<T>**>, View<const T**>, View<T**>,     \
                                        View<T**>, View<compute_t<T>**>, View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

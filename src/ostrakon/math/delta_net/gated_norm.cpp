@@ -168,10 +168,7 @@ void gated_norm_backward_parameters(const Exec& exec, View<const T**> x, View<co
   template void gated_norm_backward_parameters<T>(const Exec&, View<const T**>, View<const T**>, \
                                                   View<const compute_t<T>*>, View<const T**>,    \
                                                   View<compute_t<T>*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -280,10 +280,7 @@ void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compu
                                 View<const compute_t<T>**>, View<T**>);                           \
   template void gather_weighed_rows<T>(const Exec&, View<const T**>, const Routes<compute_t<T>>&, \
                                        View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 #define OSTRAKON_INSTANTIATE(C)                                                            \

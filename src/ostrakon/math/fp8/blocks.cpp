@@ -181,10 +181,7 @@ void round_column_blocks(const Exec& exec, Fp8Format format, View<const T**> x, 
                                           const MxRows&);                                \
   template void round_row_blocks<T>(const Exec&, Fp8Format, View<const T**>, View<T**>); \
   template void round_column_blocks<T>(const Exec&, Fp8Format, View<const T**>, View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -247,10 +247,7 @@ namespace ostrakon::math::cublaslt {
 #define OSTRAKON_INSTANTIATE(C)                                                                 \
   template void multiply<C>(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, \
                             View<C**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math::cublaslt

@@ -284,16 +284,8 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
                                                        std::int64_t, std::int64_t, KernelForm);  \
   template void fp8_gemm_by_piece<T>(const Exec&, Fp8Formats, View<const T**>, View<const T**>,  \
                                      View<compute_t<T>**>, std::int64_t, View<std::byte*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
-OSTRAKON_INSTANTIATE_PRODUCT(float, float)
-OSTRAKON_INSTANTIATE_PRODUCT(double, double)
-OSTRAKON_INSTANTIATE_PRODUCT(bf16, bf16)
-OSTRAKON_INSTANTIATE_PRODUCT(bf16, float)
-OSTRAKON_INSTANTIATE_PRODUCT(fp16, fp16)
-OSTRAKON_INSTANTIATE_PRODUCT(fp16, float)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
+OSTRAKON_FOR_ALL_SUMS(OSTRAKON_INSTANTIATE_PRODUCT)
 #undef OSTRAKON_INSTANTIATE_PRODUCT
 #undef OSTRAKON_INSTANTIATE
 

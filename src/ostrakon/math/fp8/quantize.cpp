@@ -299,10 +299,7 @@ void round_columns(const Exec& exec, Fp8Format format, View<const T**> x, View<T
   template void round_rows<T>(const Exec&, Fp8Format, View<const T**>, View<T**>);               \
   template void round_columns<T>(const Exec&, Fp8Format, View<const T**>, View<T**>,             \
                                  View<std::uint32_t*>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -268,21 +268,13 @@ void warm_up_products() {
   template void gemm_varying<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
                                    const Batch<const T>&, const Batch<const T>&, compute_t<T>, \
                                    const Batch<C>&, Varies);
-OSTRAKON_INSTANTIATE(float, float)
-OSTRAKON_INSTANTIATE(double, double)
-OSTRAKON_INSTANTIATE(bf16, bf16)
-OSTRAKON_INSTANTIATE(bf16, float)
-OSTRAKON_INSTANTIATE(fp16, fp16)
-OSTRAKON_INSTANTIATE(fp16, float)
+OSTRAKON_FOR_ALL_SUMS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void gemm_plus<T>(const Exec&, Transpose, Transpose, View<const T**>, View<const T**>, \
                              const Addends<T>&, View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -197,10 +197,7 @@ template void add_matrix<double>(const Exec&, View<const double**>, View<double*
                                View<compute_t<T>**>);                                       \
   template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,    \
                                View<T**>, View<T*>, std::int64_t);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -441,10 +441,7 @@ void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, Vi
   template void activation_forward<T>(const Exec&, Activation, View<const T**>, View<T**>);       \
   template void activation_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>, \
                                        View<T**>);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

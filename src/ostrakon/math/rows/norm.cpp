@@ -376,10 +376,7 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                                  View<const compute_t<T>*>, View<const T**>, View<T**>,           \
                                  GradientUpdate, View<T**>, View<compute_t<T>*>,                  \
                                  View<compute_t<T>*>, const RowSums<compute_t<T>>&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -46,10 +46,7 @@ void sum_columns(const Exec& exec, View<const T**> x, View<compute_t<T>*> result
 #define OSTRAKON_INSTANTIATE(T)                                                   \
   template void sum_columns<T>(const Exec&, View<const T**>, View<compute_t<T>*>, \
                                const RowSums<compute_t<T>>&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -229,10 +229,7 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
                                         const AttentionSettings&);                           \
   template int Operations<T>::latent_attention(int, int, int, const std::string&,            \
                                                const AttentionSettings&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

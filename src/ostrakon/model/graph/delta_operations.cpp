@@ -185,10 +185,7 @@ int Operations<T>::gated_norm(int x, int gate, const std::string& name, std::int
   template int Operations<T>::convolution(int, const std::string&, std::int64_t);                \
   template int Operations<T>::delta_rule(int, int, const std::string&, const DeltaNetSettings&); \
   template int Operations<T>::gated_norm(int, int, const std::string&, std::int64_t, double);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

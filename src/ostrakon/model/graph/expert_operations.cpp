@@ -332,10 +332,7 @@ std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto
                                           Experts&);                                         \
   template std::vector<int> Operations<T>::hand_to_experts(const Experts&, int, int, int,    \
                                                            const MoeDispatchLayout&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

@@ -224,10 +224,7 @@ int Operations<T>::absorb_values(int latents, const std::string& name,
       int, const std::string&, const std::vector<std::string>&, const std::vector<std::int64_t>&); \
   template int Operations<T>::join(int, int, const std::string&);                                  \
   template void Operations<T>::join_keys(int, int, const std::string&, int, int, std::int64_t);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

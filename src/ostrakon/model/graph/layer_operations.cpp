@@ -361,10 +361,7 @@ int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
   template int Operations<T>::activation(int, const std::string&, Activation);               \
   template int Operations<T>::gate(int, int, const std::string&);                            \
   template int Operations<T>::soft_cap(int, const std::string&, double);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

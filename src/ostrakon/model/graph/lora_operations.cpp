@@ -66,9 +66,9 @@ int Operations<T>::adapt(int y, int x, const std::string& layer, std::int64_t fi
   return made;
 }
 
-template int Operations<float>::adapt(int, int, const std::string&, std::int64_t, double);
-template int Operations<double>::adapt(int, int, const std::string&, std::int64_t, double);
-template int Operations<bf16>::adapt(int, int, const std::string&, std::int64_t, double);
-template int Operations<fp16>::adapt(int, int, const std::string&, std::int64_t, double);
+#define OSTRAKON_INSTANTIATE(T) \
+  template int Operations<T>::adapt(int, int, const std::string&, std::int64_t, double);
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
+#undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

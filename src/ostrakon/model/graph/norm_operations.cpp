@@ -260,10 +260,7 @@ std::vector<int> Operations<T>::row_norms(const std::vector<int>& x,
   template int Operations<T>::head_norm(int, const std::string&, const math::HeadNorm&, bool); \
   template std::vector<int> Operations<T>::row_norms(                                          \
       const std::vector<int>&, const std::vector<std::string>&, math::NormWeight, double);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

@@ -109,10 +109,7 @@ int Operations<T>::losses_of_pairs(int x, const Head& head) {
 }
 
 #define OSTRAKON_INSTANTIATE(T) template int Operations<T>::losses_of_pairs(int, const Head&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

@@ -106,10 +106,7 @@ void Operations<T>::join_norms(const std::vector<int>& x,
 #define OSTRAKON_INSTANTIATE(T)                                                                \
   template std::vector<int> Operations<T>::rotary(const std::vector<int>&, const std::string&, \
                                                   std::int64_t, const math::RotaryFrequencies&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

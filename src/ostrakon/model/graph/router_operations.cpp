@@ -151,10 +151,7 @@ Operation Operations<T>::route(int x, const std::string& name, const MoeDispatch
   template int Operations<T>::add_bytes(const std::string&, std::int64_t);                   \
   template Operation Operations<T>::route(int, const std::string&, const MoeDispatchLayout*, \
                                           Experts&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

@@ -493,10 +493,7 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   template int Operations<T>::logits(int, const Head&);               \
   template int Operations<T>::tied_weight(const Parameter&);          \
   template int Operations<T>::cross_entropy(int, const Head&);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
-OSTRAKON_INSTANTIATE(bf16)
-OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_FOR_ALL_NUMBERS(OSTRAKON_INSTANTIATE)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model::graph

@@ -20,6 +20,10 @@ std::vector<Chunk> chunks_of(const ModelDescription& model) {
   return {all};
 }
 
+bool computes_loss(const ModelDescription& model, int unit) {
+  return model.has_loss && unit == static_cast<int>(model.units.size()) - 1;
+}
+
 bool has_backward(const ModelDescription& model, int unit) {
   for (const Chunk& chunk : chunks_of(model)) {
     if (!chunk.units.has(unit)) continue;

@@ -173,6 +173,10 @@ struct ModelDescription {
 /// The chunks of a stage; a whole model has one.
 std::vector<Chunk> chunks_of(const ModelDescription& model);
 
+/// Whether a unit is the last of the whole model: it has no forward of its own in a training step,
+/// as its backward computes the loss, too.
+bool computes_loss(const ModelDescription& model, int unit);
+
 /// Whether a unit's backward is computed: whether it, or one before it, has trained parameters.
 bool has_backward(const ModelDescription& model, int unit);
 

@@ -7,14 +7,13 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Appends forward and backward of a leaf that is computed again, numbered after all others. The
-/// unit that computes the loss has no forward of its own.
+/// Appends forward and backward of a leaf that is computed again, numbered after all others.
 void append_audit(const ModelDescription& model, const PipelineSchedule& turns, Tasks& tasks) {
   const int units = static_cast<int>(model.units.size());
   int again = 0;
   for (const Turn& turn : turns) again = std::max(again, turn.micro_batch + 1);
-  for (int u = 0; u < units - (model.has_loss ? 1 : 0); ++u)
-    tasks.push_back({Work::forward, u, again});
+  for (int u = 0; u < units; ++u)
+    if (!computes_loss(model, u)) tasks.push_back({Work::forward, u, again});
   for (int u = units - 1; u >= 0 && has_backward(model, u); --u) {
     tasks.push_back({Work::backward, u, again});
     tasks.push_back({Work::digest, u, again});
@@ -26,7 +25,6 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
                      const Layouts& layouts, bool audits) {
   const std::vector<Chunk> chunks = chunks_of(model);
   const int units = static_cast<int>(model.units.size());
-  const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
   const auto is_trained = [&](int u) {
     return model.units[u].trained_elements() > 0 && model.units[u].tied_stages.source < 0;
   };
@@ -57,14 +55,14 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
     const int micro_batch = turn.micro_batch;
     if (turn.pass == Pass::forward) {
       for (int u = range.first; u < range.end; ++u)
-        if (!has_loss(u)) tasks.push_back({Work::forward, u, micro_batch, t});
+        if (!computes_loss(model, u)) tasks.push_back({Work::forward, u, micro_batch, t});
       continue;
     }
     const bool is_last = --left[turn.pass][chunk] == 0;
     for (int u = range.end - 1; u >= range.first && goes_back[u]; --u) {
       if (turn.pass == Pass::backward) {
         tasks.push_back({Work::backward, u, micro_batch, t});
-        if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
+        if (computes_loss(model, u)) tasks.push_back({Work::loss, u, micro_batch});
       }
       const bool defers = model.units[u].deferral.phases > 0;
       if (turn.pass != (defers ? Pass::gradients : Pass::backward)) continue;
@@ -88,14 +86,14 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
 
 Tasks evaluation_tasks(const ModelDescription& model, const PipelineSchedule& turns) {
   const std::vector<Chunk> chunks = chunks_of(model);
-  const int units = static_cast<int>(model.units.size());
   Tasks tasks = {{Work::begin}};
   for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
     const UnitRange range = chunks[static_cast<std::size_t>(turns[t].chunk)].units;
     const int micro_batch = turns[t].micro_batch;
     for (int u = range.first; u < range.end; ++u)
       tasks.push_back({Work::forward, u, micro_batch, t});
-    if (model.has_loss && range.end == units) tasks.push_back({Work::loss, units - 1, micro_batch});
+    if (const int last = range.end - 1; computes_loss(model, last))
+      tasks.push_back({Work::loss, last, micro_batch});
   }
   tasks.push_back({Work::clip});
   return tasks;
@@ -114,9 +112,9 @@ Tasks tasks_of_units(const ModelDescription& model, Work work, int micro_batch) 
 std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy) {
   std::vector<bool> checkpointed(model.units.size(), false);
   int seen = 0;
-  const std::size_t forwards = model.units.size() - (model.has_loss ? 1 : 0);
-  for (std::size_t u = 0; policy.every > 0 && u < forwards; ++u)
-    if (model.units[u].recomputes) checkpointed[u] = seen++ % policy.every == 0;
+  for (int u = 0; policy.every > 0 && u < static_cast<int>(model.units.size()); ++u)
+    if (model.units[u].recomputes && !computes_loss(model, u))
+      checkpointed[u] = seen++ % policy.every == 0;
   return checkpointed;
 }
 

@@ -8,8 +8,8 @@
 namespace ostrakon::plan {
 
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit) {
-  return policy.offload_activations && has_backward(model, unit) &&
-         unit < static_cast<int>(model.units.size()) - (model.has_loss ? 2 : 0);
+  return policy.offload_activations && has_backward(model, unit) && !computes_loss(model, unit) &&
+         !computes_loss(model, unit + 1);
 }
 
 ActivationPass::ActivationPass(Builder& builder, const Policy& policy, const GatherPass& gathers)

@@ -132,7 +132,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
   // The last unit has had no forward: its backward computes the loss, too.
-  const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
+  const bool is_last = computes_loss(builder_.model(), u);
   if (is_last) {
     load_batch(task, tape);
     tape.units[u].output =
@@ -151,7 +151,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
 void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
-  const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
+  const bool is_last = computes_loss(builder_.model(), u);
   const bool is_deferred = task.work == Work::gradients;
   const bool writes_gradients = is_deferred || unit.deferral.phases == 0;
   std::vector<WrittenGradients> written;

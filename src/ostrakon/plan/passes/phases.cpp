@@ -94,7 +94,8 @@ void finish_exchange(Builder& builder, const Task& task, const Exchanged& exchan
 }  // namespace
 
 void check_phases(const ModelDescription& model, const Grid& grid) {
-  for (const UnitDescription& unit : model.units) {
+  for (int u = 0; u < static_cast<int>(model.units.size()); ++u) {
+    const UnitDescription& unit = model.units[u];
     for (const auto& [phases, what] :
          {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"},
           std::pair{&unit.deferral.backward_at_once, "backward at once"}}) {
@@ -105,7 +106,7 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
           check_exchange(*then, grid,
                          text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
     }
-    check_deferred(unit, model.has_loss && &unit == &model.units.back());
+    check_deferred(unit, computes_loss(model, u));
   }
 }
 

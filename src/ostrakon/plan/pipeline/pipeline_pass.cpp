@@ -45,7 +45,7 @@ void PipelinePass::list_legs(const Tasks& tasks) {
 std::vector<Message> PipelinePass::needs(const Task& first) const {
   const Chunk& its = chunk(first);
   const bool begins_chunk = first.unit == its.units.first;
-  const bool has_loss = builder_.model().has_loss && first.unit == builder_.units() - 1;
+  const bool has_loss = computes_loss(builder_.model(), first.unit);
   std::vector<Message> messages;
   // The unit with the loss has no forward: its backward begins the turn.
   if (begins_chunk && (first.work == Work::forward || has_loss) && its.input_bytes > 0)

@@ -194,6 +194,15 @@ struct StepPlan {
   FlatRange trained(int unit) const;
   FlatRange frozen(int unit) const;
 
+  /// The unit whose parameters, or gradients or moments of them, a buffer holds; -1: none.
+  int owner(const Buffer& buffer) const {
+    return buffer.flats.empty() ? -1 : flats[buffer.flats.first].unit;
+  }
+  /// The layouts of that unit; of a buffer without one, those of the step.
+  const Layouts& layouts_of(const Buffer& buffer) const {
+    return buffer.flats.empty() ? layouts : units[owner(buffer)].layouts;
+  }
+
   /// Elements of flat parameters that a rank has where each is divided over `divided`.
   std::int64_t elements(FlatRange range, const Spans& divided) const;
   std::int64_t padded(FlatRange range) const { return elements(range, {}); }

@@ -359,10 +359,7 @@ std::string ContentsCheck::wrong_update(const Action& action) {
 /// Returns the spans that an action's array must be divided over, by its buffer and the step's
 /// layouts.
 Spans ContentsCheck::expected(const Action& action, const Use& use) const {
-  // The layouts are those of the unit that owns the array.
-  const FlatRange flats = plan_.buffers[use.buffer].flats;
-  const Layouts& layouts =
-      flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts;
+  const Layouts& layouts = plan_.layouts_of(plan_.buffers[use.buffer]);
   switch (use.role) {
     case Role::parameters:
     case Role::tied_parameters:
@@ -398,7 +395,7 @@ std::string ContentsCheck::wrong_parameters(const Action& action) {
     const Buffer& buffer = plan_.buffers[use.buffer];
     read[use.role == Role::parameters ? 0 : 1] = buffer.flats;
     if (buffer.flats.empty()) continue;
-    const Layout& gathered = plan_.units[plan_.flats[buffer.flats.first].unit].layouts.gathered;
+    const Layout& gathered = plan_.layouts_of(buffer).gathered;
     if (use.role == Role::parameters && !(buffer.flats == plan_.units[action.unit].flats))
       return text("reads ", quoted(buffer), ", which has not the parameters of this unit");
     if (buffer.space != gathered.space)

@@ -15,11 +15,6 @@ unsigned use_bit(Role role) {
   return role == Role::parameter_gradients ? own_use : role == Role::tied_gradients ? tied_use : 0;
 }
 
-int unit_of(const StepPlan& plan, int buffer) {
-  const FlatRange flats = plan.buffers[buffer].flats;
-  return flats.empty() ? -1 : plan.flats[flats.first].unit;
-}
-
 /// Returns the use in `role` of a reduction, an accumulation or a copy.
 const Use& use_in(const Action& action, Role role) {
   return *std::find_if(action.uses.begin(), action.uses.end(),
@@ -34,7 +29,8 @@ SumsCheck::SumsCheck(const StepPlan& plan)
   for (const Action& action : plan.actions)
     if (action.kind == Kind::backward)
       for (const Use& use : action.uses)
-        if (const int unit = unit_of(plan, use.buffer); unit >= 0) uses_[unit] |= use_bit(use.role);
+        if (const int unit = plan.owner(plan.buffers[use.buffer]); unit >= 0)
+          uses_[unit] |= use_bit(use.role);
   // Gradients of the other stage that uses the parameters come with a message.
   for (std::size_t u = 0; u < uses_.size(); ++u)
     if (plan.units[u].tied_stages.replica_has_gradient) uses_[u] |= tied_use;
@@ -83,7 +79,7 @@ std::string SumsCheck::wrong_backward(const Action& action) {
     return "of a micro-batch that is not there";
   for (const Use& use : action.uses) {
     const unsigned by = use_bit(use.role);
-    const int unit = unit_of(plan_, use.buffer);
+    const int unit = plan_.owner(plan_.buffers[use.buffer]);
     if (by == 0 || unit < 0) continue;
     if (phase < first) return "has gradients of parameters, which its unit defers";
     const bool adds = by == own_use && action.adds_gradients();

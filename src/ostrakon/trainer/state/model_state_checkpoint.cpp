@@ -122,9 +122,7 @@ HostView<char*> ModelState::bounce(std::int64_t bytes) {
 }
 
 const plan::Spans& ModelState::all_ranks(int buffer) const {
-  const plan::FlatRange flats = plan_.buffers[buffer].flats;
-  return (flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts)
-      .gradient.divided;
+  return plan_.layouts_of(plan_.buffers[buffer]).gradient.divided;
 }
 
 /// Adds the parts of a unit's state buffer that this rank reads to `wanted`, to be read directly

@@ -104,9 +104,9 @@ std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,
 }
 
 bool ShardLayout::is_packed(int buffer) const {
-  // A unit without parameters has no flat parameter from which to find the unit.
-  if (plan_.buffers[buffer].flats.empty()) return false;
-  const plan::PlannedUnit& unit = plan_.units[plan_.flats[plan_.buffers[buffer].flats.first].unit];
+  const int owner = plan_.owner(plan_.buffers[buffer]);
+  if (owner < 0) return false;
+  const plan::PlannedUnit& unit = plan_.units[owner];
   return buffer == unit.second_moments && !unit.whole_matrices.empty();
 }
 

@@ -17,6 +17,16 @@ std::int64_t plain_file_size(const std::string& path, const std::string& kind) {
   return static_cast<std::int64_t>(size);
 }
 
+std::string read_plain_file(const std::string& path, const std::string& kind,
+                            std::int64_t most_bytes) {
+  const std::int64_t size = plain_file_size(path, kind);
+  require(size <= most_bytes, kind, " '", path, "' has ", size, " bytes; expected at most ",
+          most_bytes);
+  std::string content(static_cast<std::size_t>(size), '\0');
+  PlainFile(path, PlainFile::Mode::read).read(0, size, content.data());
+  return content;
+}
+
 void require_length(const PlainFile& file, std::int64_t bytes) {
   require(file.ends_at(bytes), "can't read '", file.path(), "': the system says that it has ",
           bytes, " bytes, but reading finds another end");

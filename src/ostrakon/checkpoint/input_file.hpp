@@ -14,6 +14,10 @@ namespace ostrakon::checkpoint {
 /// file.
 std::int64_t plain_file_size(const std::string& path, const std::string& kind);
 
+/// Returns the content of such a file. Throws Error, too, if it has more than `most_bytes`.
+std::string read_plain_file(const std::string& path, const std::string& kind,
+                            std::int64_t most_bytes);
+
 /// Throws Error unless the end of the file is at `bytes`, its size by the system: otherwise the
 /// known size is out of date.
 void require_length(const PlainFile& file, std::int64_t bytes);

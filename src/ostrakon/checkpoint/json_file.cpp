@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <set>
@@ -14,12 +13,7 @@ namespace ostrakon::checkpoint {
 using Json = nlohmann::json;
 
 Json read_json_object(const std::string& path, const std::string& kind, std::int64_t most_bytes) {
-  const std::int64_t size = plain_file_size(path, kind);
-  require(size <= most_bytes, kind, " '", path, "' has ", size, " bytes; expected at most ",
-          most_bytes);
-  std::string json(static_cast<std::size_t>(size), '\0');
-  PlainFile(path, PlainFile::Mode::read).read(0, size, json.data());
-  return parse_json_object(json, kind, path);
+  return parse_json_object(read_plain_file(path, kind, most_bytes), kind, path);
 }
 
 Json parse_json_object(const std::string& json, const std::string& kind, const std::string& path) {

@@ -10,14 +10,7 @@
 namespace ostrakon::scaling {
 namespace {
 
-std::string whole_file(const std::string& path) {
-  constexpr std::int64_t most = std::int64_t{1} << 30;
-  const std::int64_t bytes = checkpoint::plain_file_size(path, "metrics of a run");
-  require(bytes <= most, "'", path, "' has ", bytes, " bytes; expected at most ", most);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  PlainFile(path, PlainFile::Mode::read).read(0, bytes, text.data());
-  return text;
-}
+constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
 MetricsRow row_of(const Fields& fields, const std::string& line) {
   MetricsRow row;
@@ -37,7 +30,7 @@ std::vector<MetricsRow> read_metrics(const std::string& file, const Study& study
                                      const StudySize& size) {
   require(!is_missing(file), "'", file, "' does not exist: the run has not begun; start ",
           size.folder, "/job.sh");
-  const std::string content = whole_file(file);
+  const std::string content = checkpoint::read_plain_file(file, "metrics of a run", most_bytes);
   std::vector<MetricsRow> rows;
   int number = 0;
   for (std::size_t at = 0; at < content.size();) {

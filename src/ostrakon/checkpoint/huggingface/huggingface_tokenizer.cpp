@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
@@ -23,6 +24,8 @@ constexpr const char* companions[] = {
     "added_tokens.json", "tokenizer.model",       "vocab.json",
     "merges.txt",        "chat_template.jinja",   "generation_config.json"};
 
+constexpr std::int64_t any_size = std::numeric_limits<std::int64_t>::max();
+
 std::string checksum_of(const std::string& path) {
   constexpr std::int64_t block_bytes = 1 << 20;
   const PlainFile file(path, PlainFile::Mode::read);
@@ -33,13 +36,6 @@ std::string checksum_of(const std::string& path) {
     checksum.add(block.data(), got);
   }
   return checksum.hex();
-}
-
-std::string contents_of(const std::string& path, const std::string& kind) {
-  std::string contents(static_cast<std::size_t>(plain_file_size(path, kind)), '\0');
-  PlainFile(path, PlainFile::Mode::read)
-      .read(0, static_cast<std::int64_t>(contents.size()), contents.data());
-  return contents;
 }
 
 }  // namespace
@@ -79,7 +75,7 @@ CopiedFiles copy_huggingface_companions(const std::string& from, const std::stri
   for (const char* const name : companions) {
     const std::string file = (fs::path(from) / name).string();
     if (!is_plain_file(file)) continue;
-    write_text_file((fs::path(to) / name).string(), name, contents_of(file, name));
+    write_text_file((fs::path(to) / name).string(), name, read_plain_file(file, name, any_size));
     copied.names.emplace_back(name);
   }
   return copied;

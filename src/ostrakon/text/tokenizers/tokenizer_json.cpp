@@ -25,15 +25,7 @@
 namespace ostrakon::texts {
 namespace {
 
-std::string contents_of_tokenizer(const std::string& path) {
-  constexpr std::int64_t most_bytes = 1 << 28;
-  const std::int64_t size = checkpoint::plain_file_size(path, "tokenizer");
-  require(size <= most_bytes, "tokenizer '", path, "' has ", size, " bytes; expected at most ",
-          most_bytes);
-  std::string contents(static_cast<std::size_t>(size), '\0');
-  PlainFile(path, PlainFile::Mode::read).read(0, size, contents.data());
-  return contents;
-}
+constexpr std::int64_t largest_tokenizer = 1 << 28;
 
 class JsonTokenizer : public Tokenizer {
  public:
@@ -256,7 +248,8 @@ std::unique_ptr<Tokenizer::Stream> JsonTokenizer::stream(bool skips_special) con
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::string& path) {
-  return std::make_unique<JsonTokenizer>(path, contents_of_tokenizer(path));
+  return std::make_unique<JsonTokenizer>(
+      path, checkpoint::read_plain_file(path, "tokenizer", largest_tokenizer));
 }
 
 }  // namespace ostrakon::texts

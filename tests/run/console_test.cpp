@@ -58,9 +58,8 @@ TEST(Console, RewritesTheLineOnATerminal) {
   EXPECT_EQ(out.str(), rewrite + line_of("2/9"));
   console.show(of_step(3));  // one that stays
   console.show(of_step(4));
-  console.end_line();
-  console.end_line();
   console.say("words\n");
+  console.end_line();
   EXPECT_EQ(out.str(), rewrite + line_of("2/9") + rewrite + line_of("3/9", "00:00:06") + "\n" +
                            rewrite + line_of("4/9", "00:00:05") + "\nwords\n");
 }

@@ -35,7 +35,9 @@ void Console::put(const std::string& words) {
 }
 
 void Console::say(const std::string& words) {
-  if (options_.is_root) put(printable_lines(words));
+  if (!options_.is_root) return;
+  end_line();
+  put(printable_lines(words));
 }
 
 void Console::end_line() {

@@ -28,9 +28,11 @@ class Console {
 
   bool is_root() const { return options_.is_root; }
 
-  /// Prints text that has its own ends of lines; control characters in it are made visible.
+  /// Prints text that has its own ends of lines on lines of its own; control characters in it are
+  /// made visible.
   void say(const std::string& words);
-  /// Ends a progress line that would be replaced, so that the next output has its own line.
+  /// Ends a progress line that would be replaced, so that what is printed elsewhere next has its
+  /// own line.
   void end_line();
   /// Prints the progress line of a step, if one is due. From the second step shown on it says how
   /// long the remaining ones take if they take as long as those since the first: with what is done

@@ -250,9 +250,7 @@ class Run {
       if (evaluation_.is_due(end)) answer_questions();
       saves_.after_step(end, requests, [this](bool overlapped) { begin_save(overlapped); });
       longest_step = std::max(longest_step, clock.seconds());
-      if (!end.is_last) continue;
-      console_.end_line();
-      console_.say(describe_early_end(end, requests, training));
+      if (end.is_last) console_.say(describe_early_end(end, requests, training));
     }
     recorder_.end();
     const watch::Doing saving(watch::Occupation::saving);

@@ -122,7 +122,6 @@ void RunFolder::write_row(const Metrics& metrics) {
 void RunFolder::tell(const MetricsFile::Waiting& waiting) {
   const bool wait = waiting.rows > 0;
   if (wait == std::exchange(rows_wait_, wait)) return;
-  console_.end_line();
   console_.say(wait ? text("  ", waiting.why, "; rows wait in memory until it can be written\n")
                     : text("  '", file("metrics.jsonl"), "' has all rows again\n"));
 }

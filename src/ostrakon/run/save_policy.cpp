@@ -42,7 +42,6 @@ void SavePolicy::attempt(const std::function<void()>& work) {
   try {
     work();
   } catch (const CollectiveError& error) {
-    console_.end_line();
     failure_ = error.what();
     console_.say(text("  checkpoint failed: ", failure_, "\n"));
   }
@@ -50,7 +49,6 @@ void SavePolicy::attempt(const std::function<void()>& work) {
 
 void SavePolicy::tell(const std::optional<Saver::Saved>& saved) {
   if (!saved) return;
-  console_.end_line();
   failure_.clear();
   saved_step_ = saved->step;
   longest_ = std::max(longest_, saved->worked);

@@ -51,24 +51,15 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
   for (const data::SourceUse& source : sources) metrics.source_samples.push_back(source.samples);
   folder_.write(metrics);
   console_.show(metrics);
-  if (!late.empty()) {
-    console_.end_line();
-    console_.say(late);
-  }
-  if (!result.skipped.empty()) {
-    console_.end_line();
+  if (!late.empty()) console_.say(late);
+  if (!result.skipped.empty())
     console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
-  }
-  if (!result.audit_finding.empty()) {
-    console_.end_line();
+  if (!result.audit_finding.empty())
     console_.say(text("  audit of step ", step, ": ", result.audit_finding,
                       "; the step was repeated, and all ranks agree on that\n"));
-  }
-  if (result.counted_terms == 0) {
-    console_.end_line();
+  if (result.counted_terms == 0)
     console_.say(text("  warning: step ", step,
                       " has no token that counts in the loss: its loss and gradient are 0\n"));
-  }
   trainer_.skipped().require_updates(step);
   if (program.plan.layouts.updates_optimistically)
     usage_.add_optimistic(result.update_repeated, !result.skipped.empty());
@@ -80,9 +71,7 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
 void StepRecorder::end() {
   if (settings_.output.rank_times_every == 0 || timer_.steps() == 0) return;
   StepMetrics none;
-  const std::string late = close_window(none);
-  console_.end_line();
-  console_.say(late);
+  console_.say(close_window(none));
 }
 
 /// Where they are due, gathers the times of all ranks. Returns lines on those that are late, on
@@ -120,7 +109,6 @@ void StepRecorder::close_trace() {
 void StepRecorder::tell_of_trace() {
   const bool waits = !trace_.why().empty();
   if (waits == std::exchange(trace_waits_, waits)) return;
-  console_.end_line();
   console_.say(
       waits ? text("  ", trace_.why(), "; the trace waits in memory until it can be written\n")
             : text("  '", folder_.file("trace.json"), "' has all of the trace again\n"));

@@ -12,9 +12,9 @@ namespace {
 StepMetrics of_step(std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
-  metrics.loss = 2.5;
-  metrics.grad_norm = 0.125;
-  metrics.learning_rate = 1e-3;
+  metrics.result.loss = 2.5;
+  metrics.result.grad_norm = 0.125;
+  metrics.result.learning_rate = 1e-3;
   metrics.tokens_per_second = 1234.0;
   metrics.mfu = 0.4;
   return metrics;

@@ -53,7 +53,7 @@ using Json = nlohmann::json;
 StepMetrics of_step(std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
-  metrics.loss = 1.0 / static_cast<double>(step);
+  metrics.result.loss = 1.0 / static_cast<double>(step);
   return metrics;
 }
 
@@ -132,11 +132,11 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     // Flushed at once.
     EXPECT_EQ(steps_in(path_), "3");
     metrics.mfu_uncertain = true;
-    metrics.multi_token_loss = 1.25;
-    metrics.loss_scale = 8.0;
+    metrics.result.multi_token_loss = 1.25;
+    metrics.result.loss_scale = 8.0;
     metrics.counted_tokens = 5;
-    metrics.skipped = "loss is not finite";
-    metrics.expert_load = {{0.5, 1.5}, {2.0 / 3.0, 4.0}};
+    metrics.result.skipped = "loss is not finite";
+    metrics.result.expert_load = {{0.5, 1.5}, {2.0 / 3.0, 4.0}};
     metrics.state_digest = 0xABCDEF;
     file.write(metrics);
     ValidationMetrics validation = of_validation(3);

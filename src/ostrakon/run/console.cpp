@@ -67,8 +67,8 @@ void Console::show(const StepMetrics& metrics) {
   const std::string line = print(
       "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %s%.0f %%",
       static_cast<int>(std::to_string(options_.steps).size()), static_cast<long long>(metrics.step),
-      static_cast<long long>(options_.steps), metrics.loss, metrics.grad_norm,
-      metrics.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
+      static_cast<long long>(options_.steps), metrics.result.loss, metrics.result.grad_norm,
+      metrics.result.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
       metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
   is_open_ = options_.terminal && !line_is_due;
   put(text(options_.terminal ? "\r\033[K" : "", line, words_of(metrics.rewards), to_go,

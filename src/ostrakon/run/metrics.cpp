@@ -88,10 +88,11 @@ const std::string& cut(const std::string& path, std::int64_t last) {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t last) : file_(cut(path, last)) {}
 
 MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
+  const StepResult& result = metrics.result;
   Row row = {{"step", metrics.step},
-             {"loss", metrics.loss},
-             {"grad_norm", metrics.grad_norm},
-             {"learning_rate", metrics.learning_rate},
+             {"loss", result.loss},
+             {"grad_norm", result.grad_norm},
+             {"learning_rate", result.learning_rate},
              {"tokens", metrics.tokens},
              {"step_seconds", metrics.step_seconds},
              {"tokens_per_second", metrics.tokens_per_second},
@@ -101,16 +102,16 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
              {"allocations", metrics.allocations},
              {"resident_bytes", metrics.resident_bytes}};
   if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
-  if (metrics.multi_token_loss) row["multi_token_loss"] = *metrics.multi_token_loss;
+  if (result.multi_token_loss) row["multi_token_loss"] = *result.multi_token_loss;
   add_rewards(metrics.rewards, row);
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
-  if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
-  if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
-  if (metrics.update_repeated) row["update_repeated"] = true;
-  if (metrics.audited) row["audited"] = true;
-  if (!metrics.audit_finding.empty()) row["audit_finding"] = metrics.audit_finding;
-  if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
-  if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
+  if (result.loss_scale != 1.0) row["loss_scale"] = result.loss_scale;
+  if (!result.skipped.empty()) row["skipped"] = result.skipped;
+  if (result.update_repeated) row["update_repeated"] = true;
+  if (result.audited) row["audited"] = true;
+  if (!result.audit_finding.empty()) row["audit_finding"] = result.audit_finding;
+  if (!result.expert_load.empty()) row["expert_load"] = row_of(result.expert_load);
+  if (!result.expert_rounds.empty()) row["expert_rounds"] = row_of(result.expert_rounds);
   if (!metrics.source_samples.empty()) row["source_samples"] = metrics.source_samples;
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
   if (!metrics.rank_times.empty())

@@ -9,7 +9,6 @@
 #include <ostrakon/base/files/append_file.hpp>
 #include <ostrakon/run/rank_times.hpp>
 #include <ostrakon/run/stragglers.hpp>
-#include <ostrakon/trainer/expert_counts.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <string>
 #include <utility>
@@ -33,30 +32,19 @@ struct PairRewards {
 /// One row of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0.0;                       ///< nats per token, over those that count
-  std::optional<double> multi_token_loss;  ///< of tokens behind the next one; nats per token
-  std::optional<PairRewards> rewards;      ///< with training.objective = dpo
-  double grad_norm = 0.0;                  ///< before clipping
-  double learning_rate = 0.0;
-  std::int64_t tokens = 0;  ///< seen since step 1, including this step
+  StepResult result;
+  std::optional<PairRewards> rewards;  ///< with training.objective = dpo
+  std::int64_t tokens = 0;             ///< seen since step 1, including this step
   double step_seconds = 0.0;
   /// How many tokens of this step count in the loss; none: all of them do.
   std::optional<std::int64_t> counted_tokens;
-  double tokens_per_second = 0.0;       ///< all ranks together
-  double mfu = 0.0;                     ///< model flops per second over the ranks' peak
-  bool mfu_uncertain = false;           ///< whether mfu is an upper bound: see PeakRate
-  std::int64_t planned_peak_bytes = 0;  ///< per rank
-  std::int64_t peak_bytes = 0;          ///< as counted, on the rank with the most
-  std::int64_t allocations = 0;         ///< made during this step, on the rank with the most
-  std::int64_t resident_bytes = 0;      ///< maximum so far, on the rank with the most
-  std::optional<double> loss_scale;     ///< loss scale of this step, where gradients are scaled
-  std::string skipped;                  ///< why the update was skipped; empty if it was not
-  bool update_repeated = false;         ///< StepResult::update_repeated
-  bool audited = false;                 ///< StepResult::audited
-  std::string audit_finding;            ///< StepResult::audit_finding; empty: none
-  std::vector<ExpertLoad> expert_load;  ///< one per layer with experts
-  std::vector<ExpertRoundsTaken> expert_rounds;  ///< one per layer whose experts are shared by
-                                                 ///< ranks
+  double tokens_per_second = 0.0;            ///< all ranks together
+  double mfu = 0.0;                          ///< model flops per second over the ranks' peak
+  bool mfu_uncertain = false;                ///< whether mfu is an upper bound: see PeakRate
+  std::int64_t planned_peak_bytes = 0;       ///< per rank
+  std::int64_t peak_bytes = 0;               ///< as counted, on the rank with the most
+  std::int64_t allocations = 0;              ///< made during this step, on the rank with the most
+  std::int64_t resident_bytes = 0;           ///< maximum so far, on the rank with the most
   std::vector<std::int64_t> source_samples;  ///< of a mixture: taken of each source since step 1
   std::optional<std::uint64_t> state_digest;
   std::vector<RankTimes> rank_times;  ///< of each rank, where they are due

@@ -136,11 +136,8 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   world_.maximum(most, 5);
   StepMetrics metrics;
   metrics.step = step;
-  metrics.loss = result.loss;
-  metrics.multi_token_loss = result.multi_token_loss;
+  metrics.result = result;
   if (result.pairs) metrics.rewards.emplace(*result.pairs, training.dpo_beta);
-  metrics.grad_norm = result.grad_norm;
-  metrics.learning_rate = result.learning_rate;
   metrics.tokens = trainer_.progress().samples * training.sequence_length;
   metrics.step_seconds = most[3];
   if (!result.pairs && result.counted_terms != tokens)
@@ -152,13 +149,6 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
   metrics.allocations = static_cast<std::int64_t>(most[1]);
   metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
-  if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
-  metrics.skipped = result.skipped;
-  metrics.update_repeated = result.update_repeated;
-  metrics.audited = result.audited;
-  metrics.audit_finding = result.audit_finding;
-  metrics.expert_load = result.expert_load;
-  metrics.expert_rounds = result.expert_rounds;
   const std::int64_t digest_every = settings_.output.digest_every;
   if (digest_every > 0 && step % digest_every == 0) metrics.state_digest = trainer_.state_digest();
   return metrics;

@@ -17,36 +17,17 @@ constexpr const char* format = "ostrakon-scaling-runs";
 constexpr int format_version = 1;
 constexpr std::int64_t most_file_bytes = std::int64_t{256} << 20;
 
-/// A field of Shares or Factors, with its name in files.
-template <class Struct>
-struct Member {
-  const char* name;
-  double Struct::*value;
-};
-constexpr Member<Shares> share_members[] = {{"compute", &Shares::compute},
-                                            {"imbalance", &Shares::imbalance},
-                                            {"communication", &Shares::communication},
-                                            {"host", &Shares::host},
-                                            {"copies", &Shares::copies},
-                                            {"waiting", &Shares::waiting}};
-constexpr Member<Factors> factor_members[] = {{"compute_rate", &Factors::compute_rate},
-                                              {"balance", &Factors::balance},
-                                              {"overlap", &Factors::overlap},
-                                              {"host", &Factors::host},
-                                              {"copies", &Factors::copies},
-                                              {"bubbles", &Factors::bubbles}};
-
 template <class Struct, std::size_t count>
-Json json_of(const Struct& of, const Member<Struct> (&members)[count]) {
+Json json_of(const Struct& of, const NamedMember<Struct> (&members)[count]) {
   Json json;
-  for (const Member<Struct>& member : members) json[member.name] = of.*member.value;
+  for (const NamedMember<Struct>& member : members) json[member.key] = of.*member.value;
   return json;
 }
 
 template <class Struct, std::size_t count>
-Struct read(const Fields& fields, const Member<Struct> (&members)[count]) {
+Struct read(const Fields& fields, const NamedMember<Struct> (&members)[count]) {
   Struct of;
-  for (const Member<Struct>& member : members) of.*member.value = fields.number(member.name);
+  for (const NamedMember<Struct>& member : members) of.*member.value = fields.number(member.key);
   return of;
 }
 
@@ -89,8 +70,8 @@ Json json_of(const CollectedRun& run) {
                {"mfu_uncertain", run.mfu_uncertain},
                {"peak_bytes", run.peak_bytes},
                {"traced_steps", run.traced_steps},
-               {"shares", json_of(run.shares, share_members)},
-               {"factors", json_of(run.factors, factor_members)},
+               {"shares", json_of(run.shares, named_shares)},
+               {"factors", json_of(run.factors, named_factors)},
                {"outliers", Json::array()}};
   if (run.step_seconds.is_known) json["step_seconds_95"] = run.step_seconds.half_width;
   for (const OutlierStep& outlier : run.outliers) json["outliers"].push_back(json_of(outlier));
@@ -115,10 +96,10 @@ CollectedRun read_run(const Fields& fields, const std::string& file) {
   run.mfu_uncertain = fields.flag("mfu_uncertain");
   run.peak_bytes = fields.integer("peak_bytes");
   run.traced_steps = fields.integer("traced_steps", 1);
-  run.shares = read(fields.object("shares"), share_members);
+  run.shares = read(fields.object("shares"), named_shares);
   require(run.shares.compute > 0.0, "'", file, "': shares.compute of ", run.folder,
           " = 0; expected more than 0");
-  run.factors = read(fields.object("factors"), factor_members);
+  run.factors = read(fields.object("factors"), named_factors);
   fields.each("outliers",
               [&](const Fields& outlier) { run.outliers.push_back(read_outlier(outlier)); });
   return run;
@@ -134,8 +115,8 @@ std::string collected_csv(const Collected& collected) {
   std::string csv =
       "run,ranks,hosts,steps,step_seconds,step_seconds_95,tokens_per_second,"
       "tokens_per_second_per_rank,mfu,peak_bytes,traced_steps";
-  for (const auto& member : share_members) csv += text(",share_", member.name);
-  for (const auto& member : factor_members) csv += text(",factor_", member.name);
+  for (const NamedShare& share : named_shares) csv += text(",share_", share.key);
+  for (const NamedFactor& factor : named_factors) csv += text(",factor_", factor.key);
   csv += ",outlier_steps\n";
   for (const CollectedRun& run : collected.runs) {
     csv += text(run.folder, ",", run.ranks, ",", run.hosts, ",", run.steps, ",",
@@ -143,8 +124,8 @@ std::string collected_csv(const Collected& collected) {
     if (run.step_seconds.is_known) csv += text(run.step_seconds.half_width);
     csv += text(",", run.tokens_per_second, ",", run.tokens_per_second_per_rank, ",", run.mfu, ",",
                 run.peak_bytes, ",", run.traced_steps);
-    for (const auto& member : share_members) csv += text(",", run.shares.*member.value);
-    for (const auto& member : factor_members) csv += text(",", run.factors.*member.value);
+    for (const NamedShare& share : named_shares) csv += text(",", run.shares.*share.value);
+    for (const NamedFactor& factor : named_factors) csv += text(",", run.factors.*factor.value);
     csv += ",";
     for (std::size_t i = 0; i < run.outliers.size(); ++i)
       csv += text(i == 0 ? "" : ";", run.outliers[i].step);
@@ -177,11 +158,7 @@ Collected read_collected(const std::string& study_folder) {
   const nlohmann::json json =
       checkpoint::read_json_object(file, "runs of a study", most_file_bytes);
   const Fields fields(json, file);
-  require(fields.text("format") == format, "'", file, "': format = ", shown(fields.text("format")),
-          "; expected ", shown(format));
-  require(fields.integer("format_version") == format_version, "'", file,
-          "': format_version = ", fields.integer("format_version"), "; this program reads ",
-          format_version);
+  fields.require_format(format, format_version);
   Collected collected;
   fields.object("study");
   collected.study = read_study(json["study"], file);

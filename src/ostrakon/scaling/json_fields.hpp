@@ -56,6 +56,12 @@ class Fields {
     require(find(key).is_string(), about(key), "expected text");
     return find(key).get<std::string>();
   }
+  /// Checks the fields `format` and `format_version`.
+  void require_format(const std::string& format, int version) const {
+    require(text("format") == format, about("format"), "expected ", shown(format));
+    require(integer("format_version") == version, about("format_version"), "this program reads ",
+            version);
+  }
   Fields object(const std::string& key) const { return {find(key), file_, place_of(key)}; }
   /// Calls visit(Fields) for each object of an array.
   template <class Visit>

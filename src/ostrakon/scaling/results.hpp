@@ -34,27 +34,29 @@ struct ScalingPoint {
 /// ratios combine those of both values as independent ones, to first order.
 std::vector<ScalingPoint> scaling_points(const Collected& collected);
 
-/// Names of the factors in the order of the product, and of the shares that add up to a step.
-struct NamedFactor {
+/// A member of Factors, in the order of the product, or of Shares: its name, and its key in
+/// collected.json.
+template <class Struct>
+struct NamedMember {
   const char* name;
-  double Factors::*value;
+  const char* key;
+  double Struct::*value;
 };
-constexpr NamedFactor named_factors[] = {{"compute rate", &Factors::compute_rate},
-                                         {"balance", &Factors::balance},
-                                         {"overlap", &Factors::overlap},
-                                         {"host", &Factors::host},
-                                         {"copies", &Factors::copies},
-                                         {"bubbles", &Factors::bubbles}};
-struct NamedShare {
-  const char* name;
-  double Shares::*value;
-};
-constexpr NamedShare named_shares[] = {{"compute", &Shares::compute},
-                                       {"imbalance", &Shares::imbalance},
-                                       {"exposed communication", &Shares::communication},
-                                       {"exposed host", &Shares::host},
-                                       {"exposed copies", &Shares::copies},
-                                       {"waiting", &Shares::waiting}};
+using NamedFactor = NamedMember<Factors>;
+using NamedShare = NamedMember<Shares>;
+constexpr NamedFactor named_factors[] = {{"compute rate", "compute_rate", &Factors::compute_rate},
+                                         {"balance", "balance", &Factors::balance},
+                                         {"overlap", "overlap", &Factors::overlap},
+                                         {"host", "host", &Factors::host},
+                                         {"copies", "copies", &Factors::copies},
+                                         {"bubbles", "bubbles", &Factors::bubbles}};
+constexpr NamedShare named_shares[] = {
+    {"compute", "compute", &Shares::compute},
+    {"imbalance", "imbalance", &Shares::imbalance},
+    {"exposed communication", "communication", &Shares::communication},
+    {"exposed host", "host", &Shares::host},
+    {"exposed copies", "copies", &Shares::copies},
+    {"waiting", "waiting", &Shares::waiting}};
 
 /// Returns lines of base/format.hpp: "figure: ranks_4.efficiency 87.5 %".
 std::string figures(const std::vector<ScalingPoint>& points);

@@ -135,11 +135,7 @@ Json study_json(const Study& study) {
 
 Study read_study(const nlohmann::json& json, const std::string& file) {
   const Fields fields(json, file);
-  require(fields.text("format") == format, "'", file, "': format = ", shown(fields.text("format")),
-          "; expected ", shown(format));
-  require(fields.integer("format_version") == format_version, "'", file,
-          "': format_version = ", fields.integer("format_version"), "; this program reads ",
-          format_version);
+  fields.require_format(format, format_version);
   Study study;
   study.version = fields.text("version");
   study.build = fields.text("build");

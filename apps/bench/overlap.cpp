@@ -58,9 +58,7 @@ class SlowedSteps {
     double total = 0.0;
     for (std::int64_t step = 2; step < 8 || total < budget; ++step) {
       const bool slow = step % 2 == 1;
-      for (plan::Stream stream :
-           {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
-        trainer_.slow_down(stream, slow ? seconds_per_byte_ : 0.0);
+      trainer_.slow_down(slow ? seconds_per_byte_ : 0.0);
       const double seconds = slowest(world, [&] { trainer_.step(dataset, step); });
       total += seconds;
       (slow ? slowed_ : plain_).push_back(seconds);

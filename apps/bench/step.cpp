@@ -33,8 +33,7 @@ class StepBench {
     trainer_.allocate();
     train::PeakRate peak = first_peak();
     trainer_.initialize();
-    for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
-      trainer_.slow_down(stream, added_seconds_per_byte());
+    trainer_.slow_down(added_seconds_per_byte());
     run_steps();
     if (peak.origin() == train::PeakRate::Origin::measured)
       peak.measure_again(trainer_.measure_peak_flops());

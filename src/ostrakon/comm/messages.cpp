@@ -2,7 +2,6 @@
 #include <ostrakon/comm/messages.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/warm_up.hpp>
@@ -19,10 +18,6 @@ namespace {
 
 /// Larger messages are sent in parts, as MPI counts in int.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
-
-void sleep_for(double seconds) {
-  if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
 
 }  // namespace
 
@@ -84,7 +79,6 @@ void Messages::finish_stages([[maybe_unused]] Begun& begun,
 template <class Call>
 void Messages::begin(Begun& begun, std::int64_t bytes, const Call& call) {
   begun.parts.push_back(0);
-  begun.bytes.push_back(bytes);
   for (std::int64_t first = 0; first < bytes; first += most_bytes) {
     ++begun.parts.back();
     begun.requests.push_back(MPI_REQUEST_NULL);
@@ -104,7 +98,7 @@ void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int t
   if (transport_ != nullptr) {
     transport_->send(exec, reinterpret_cast<const std::byte*>(data.data()), data.size(), to);
     bytes_sent_ += data.size();
-    return sleep_for(sends_.seconds_per_byte * static_cast<double>(data.size()));
+    return;
   }
   const char* const from = begin_stage<Space>(sends_, exec, data.data(), data.size(), nullptr);
   begin(sends_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
@@ -130,8 +124,6 @@ bool Messages::finish(Begun& begun, int may_go_on, const std::atomic<bool>& give
   if (messages <= 0) return true;
   const auto end = begun.parts.begin() + messages;
   const int requests = std::accumulate(begun.parts.begin(), end, 0);
-  const std::int64_t bytes =
-      std::accumulate(begun.bytes.begin(), begun.bytes.begin() + messages, std::int64_t{0});
   for (int done = 0; done == 0;) {
     check_mpi(MPI_Testall(requests, begun.requests.data(), &done, MPI_STATUSES_IGNORE),
               "MPI_Testall");
@@ -142,8 +134,6 @@ bool Messages::finish(Begun& begun, int may_go_on, const std::atomic<bool>& give
   finish_stages(begun, messages);
   begun.requests.erase(begun.requests.begin(), begun.requests.begin() + requests);
   begun.parts.erase(begun.parts.begin(), end);
-  begun.bytes.erase(begun.bytes.begin(), begun.bytes.begin() + messages);
-  sleep_for(begun.seconds_per_byte * static_cast<double>(bytes));
   return true;
 }
 

@@ -60,9 +60,6 @@ class Messages {
 
   /// Bytes sent since construction.
   std::int64_t bytes_sent() const { return bytes_sent_; }
-  /// Imitates a slower network: finish_sends(), or a send by a transport, takes this many seconds
-  /// longer per byte. See Communicator::slow_down.
-  void slow_down(double seconds_per_byte) { sends_.seconds_per_byte = seconds_per_byte; }
 
  private:
 #if OSTRAKON_HAS_DEVICE
@@ -81,9 +78,7 @@ class Messages {
   struct Begun {
     std::vector<MPI_Request> requests;  ///< of messages in flight, in order
     std::vector<int> parts;             ///< number of requests per message
-    std::vector<std::int64_t> bytes;    ///< bytes per message
     Stages stages, spare;               ///< stages: one per message if staged; spare: for reuse
-    double seconds_per_byte = 0.0;
   };
   template <class Space>
   char* begin_stage(Begun& begun, const Exec& exec, const char* data, std::int64_t bytes,

@@ -230,11 +230,9 @@ std::int64_t Channels::bytes_sent(const plan::Span& span) const {
   return bytes;
 }
 
-void Channels::slow_down(plan::Stream stream, double seconds_per_byte) {
-  if (stream == plan::Stream::send) messages_->slow_down(seconds_per_byte);
-  const auto found = channels_.find(stream);
-  if (found == channels_.end()) return;
-  for (const Channel& channel : found->second) channel.communicator->slow_down(seconds_per_byte);
+void Channels::slow_down(double seconds_per_byte) {
+  for (const auto& [stream, channels] : channels_)
+    for (const Channel& channel : channels) channel.communicator->slow_down(seconds_per_byte);
 }
 
 }  // namespace ostrakon::train

@@ -66,8 +66,8 @@ class Channels {
   /// Bytes that this rank has not sent over a span, as no rank had any data for others.
   std::int64_t bytes_left_out(const plan::Span& span) const;
   void leave_out(const plan::Action& action, std::int64_t bytes) const;
-  /// See comm::Communicator::slow_down.
-  void slow_down(plan::Stream stream, double seconds_per_byte);
+  /// Slows down all collectives: see comm::Communicator::slow_down.
+  void slow_down(double seconds_per_byte);
 
  private:
   struct Channel {

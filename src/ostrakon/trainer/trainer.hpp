@@ -229,10 +229,8 @@ class Trainer {
   bool is_audited(std::int64_t step) const;
   /// Which bit flip() has flipped; empty if none yet. Not collective.
   std::string flipped() const { return flip_ == nullptr ? "" : flip_->flipped(); }
-  /// Makes all gathers (or all reductions) slower, like a slower network; see comm::Communicator.
-  void slow_down(plan::Stream stream, double seconds_per_byte) {
-    channels_->slow_down(stream, seconds_per_byte);
-  }
+  /// Makes collectives of steps slower, like a slower network; see comm::Communicator.
+  void slow_down(double seconds_per_byte) { channels_->slow_down(seconds_per_byte); }
   /// For tests: takes `step` as the next one.
   void set_next_step(std::int64_t step) { steps_done_ = step - 1; }
   /// For tests: in the next step, makes one element of a unit's gradient infinite, which `rank`

@@ -125,7 +125,7 @@ void GraphUnit<T>::run(const Exec& exec, const graph::Program& program,
                        graph::Turn turn) const {
   if (!call.call.exchange) {
     if (graph::CallWatch* const watch = graph::CallWatch::of_thread())
-      watch->begins(call.call, graph::floor_bytes(call, program, sizeof(T), sizeof(compute_t<T>)));
+      watch->begins(call.call, graph::floor_bytes(call, program));
     for (turn.run = 0; turn.run < call.call.runs; ++turn.run)
       call.call.kernel->run(exec, {call, program, buffers, turn});
   } else if (call.reads.front().element == graph::Element::sum) {
@@ -149,7 +149,7 @@ void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
     const std::int64_t begin = index == 0 ? sum.offset : call.tree.offset + (index - 1) * bytes;
     return view_as<Compute>(home.range(begin, begin + bytes)).matrix(sum.rows, sum.columns);
   };
-  math::sum_product<T>(exec, piece, program.own_pieces, call.call.inner_dimension, slot,
+  math::sum_product<T>(exec, piece, program.setting.own_pieces(), call.call.inner_dimension, slot,
                        [&](Compute beta, View<Compute**> to) {
                          turn.sum = view_as<std::byte>(to.flat());
                          turn.adds = beta == Compute(1);
@@ -170,7 +170,7 @@ void GraphUnit<T>::run_phase(const Exec& exec, const graph::Program& program,
     }
     auto end = call + 1;
     while (end != calls.end() && end->call.is_by_piece && end->loop == call->loop) ++end;
-    for (std::int64_t piece = 0; piece < program.own_pieces; ++piece)
+    for (std::int64_t piece = 0; piece < program.setting.own_pieces(); ++piece)
       for (auto one = call; one != end; ++one)
         if (!is_left_out(*one)) run_piece(exec, program, *one, buffers, piece);
     call = end;

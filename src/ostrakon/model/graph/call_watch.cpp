@@ -4,18 +4,16 @@
 
 namespace ostrakon::model::graph {
 
-double floor_bytes(const PlacedCall& call, const Program& program, std::int64_t number_bytes,
-                   std::int64_t sum_bytes) {
+double floor_bytes(const PlacedCall& call, const Program& program) {
+  const Setting& setting = program.setting;
   const bool is_by_piece = call.call.is_by_piece;
   const auto of_place = [&](const Place& place) {
-    const std::int64_t element = place.element == Element::number ? number_bytes
-                                 : place.element == Element::sum  ? sum_bytes
-                                                                  : 1;
-    return place.rows * place.columns * element * (is_by_piece ? 1 : place.pieces);
+    return place.rows * place.columns * setting.element_bytes(place.element) *
+           (is_by_piece ? 1 : place.pieces);
   };
   const auto of_weight = [&](int w) {
     return program.weights[static_cast<std::size_t>(w)].elements *
-           (is_by_piece ? 1 : program.own_pieces);
+           (is_by_piece ? 1 : setting.own_pieces());
   };
   std::int64_t bytes = 0;
   for (const Place& read : call.reads) bytes += of_place(read);
@@ -30,7 +28,7 @@ double floor_bytes(const PlacedCall& call, const Program& program, std::int64_t 
   }
   for (std::size_t i = 0; i < call.call.weights.size(); ++i) {
     const int w = call.call.weights[i];
-    bytes += Call::is_weight(w) ? of_weight(w) * number_bytes : of_place(call.weights[i]);
+    bytes += Call::is_weight(w) ? of_weight(w) * setting.number_bytes : of_place(call.weights[i]);
   }
   for (std::size_t i = 0; i < call.call.gradients.size(); ++i) {
     const int w = call.call.gradients[i];
@@ -38,7 +36,7 @@ double floor_bytes(const PlacedCall& call, const Program& program, std::int64_t 
     if (is_value(w))
       bytes += of_place(call.gradients[i]);
     else
-      bytes += sum_bytes *
+      bytes += setting.sum_bytes *
                (call.call.gradient_elements > 0 ? call.call.gradient_elements : of_weight(w));
   }
   return static_cast<double>(bytes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <ostrakon/model/graph/program.hpp>
 
 namespace ostrakon::model::graph {
@@ -28,8 +27,7 @@ class CallWatch {
 
 /// The bytes that a call can't but move, if each value that it reads and each weight is read once,
 /// and each value and gradient that it writes is written once; of a table all rows count. Of a call
-/// by piece for one piece. `number_bytes`, `sum_bytes`: of an element of these types.
-double floor_bytes(const PlacedCall& call, const Program& program, std::int64_t number_bytes,
-                   std::int64_t sum_bytes);
+/// by piece for one piece.
+double floor_bytes(const PlacedCall& call, const Program& program);
 
 }  // namespace ostrakon::model::graph

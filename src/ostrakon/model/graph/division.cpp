@@ -144,7 +144,7 @@ Call Division::gather_pieces(Graph& graph, int own) {
   value.tensor_distribution = Distribution::replicated;
   Call call{"gather " + graph.value(own).name, {own}, {all}};
   call.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
-                   value.rows * value.columns, graph.element_bytes(value.element)};
+                   value.rows * value.columns, graph.setting.element_bytes(value.element)};
   return call;
 }
 

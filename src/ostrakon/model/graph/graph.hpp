@@ -220,6 +220,9 @@ struct Setting {
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;
 
+  std::int64_t element_bytes(Element element) const {
+    return element == Element::number ? number_bytes : element == Element::sum ? sum_bytes : 1;
+  }
   std::int64_t own_pieces() const { return pieces / tensor_ranks; }
   /// Whether a pass over memory makes a value again that backward reads.
   bool makes_again(Keep keep) const {
@@ -299,15 +302,10 @@ struct Graph {
     return call;
   }
 
-  std::int64_t element_bytes(Element element) const {
-    return element == Element::number ? setting.number_bytes
-           : element == Element::sum  ? setting.sum_bytes
-                                      : 1;
-  }
   /// Bytes of a value with all its pieces.
   std::int64_t bytes_of(int v) const {
     const Value& one = value(v);
-    return one.pieces * one.rows * one.columns * element_bytes(one.element);
+    return one.pieces * one.rows * one.columns * setting.element_bytes(one.element);
   }
 };
 

@@ -59,7 +59,9 @@ class Arguments {
   std::int64_t context_rank() const { return buffers_.context_rank; }
   /// The piece that is computed, of those of all tensor ranks: of a call that takes all of this
   /// rank's, the first one.
-  std::int64_t piece() const { return buffers_.tensor_rank * program_.own_pieces + turn_.piece; }
+  std::int64_t piece() const {
+    return buffers_.tensor_rank * program_.setting.own_pieces() + turn_.piece;
+  }
   bool adds() const { return call_.call.adds || turn_.adds; }
   /// Whether gradients of weights are added to what is there; those that are values are not.
   bool adds_gradients() const {
@@ -216,7 +218,7 @@ class Arguments {
   View<A**> pieces_of(const Weight& weight, View<std::byte*> segment) const {
     if (!segment) return {};
     const auto size = static_cast<std::int64_t>(sizeof(A));
-    const std::int64_t count = program_.own_pieces;
+    const std::int64_t count = program_.setting.own_pieces();
     const std::int64_t end = weight.offset + (count - 1) * weight.stride + weight.elements;
     const View<A*> all = view_as<A>(segment.range(weight.offset * size, end * size));
     return {all.data(), count, weight.elements, weight.stride, all.origin()};

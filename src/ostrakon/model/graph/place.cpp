@@ -111,7 +111,7 @@ class Placement {
         placed_(static_cast<std::size_t>(calls_.count())) {}
 
   Program run() {
-    program_.own_pieces = l_.graph.setting.own_pieces();
+    program_.setting = l_.graph.setting;
     program_.weights = l_.graph.weights;
     program_.deferred_phases = call_phases_.count(2);
     find_loops();
@@ -149,7 +149,7 @@ class Placement {
   }
   void find_loops() {
     for (int i = 0; i < calls_.count(); ++i) {
-      const bool continues = program_.own_pieces > 1 && i > 0 && calls_[i].is_by_piece &&
+      const bool continues = program_.setting.own_pieces() > 1 && i > 0 && calls_[i].is_by_piece &&
                              calls_[i - 1].is_by_piece && phase_of(i) == phase_of(i - 1);
       loop_of_.push_back(continues ? loop_of_.back() : i);
     }
@@ -355,14 +355,14 @@ class Placement {
   std::int64_t tree_bytes(int call) const {
     const int sum = sum_of(call);
     if (sum < 0) return 0;
-    return (math::tree_slots(program_.own_pieces) - 1) *
+    return (math::tree_slots(program_.setting.own_pieces()) - 1) *
            l_.graph.bytes_of(at(calls_[call].writes, sum));
   }
 
   Place place_of(int call, int v, bool is_written) {
     const Value& value = l_.value(v);
     const ValueArray& array = arrays_.array_of(v);
-    const std::int64_t element = l_.graph.element_bytes(value.element);
+    const std::int64_t element = l_.graph.setting.element_bytes(value.element);
     Place place{array.home,    array.offset,  value.rows,     value.columns,
                 value.columns, value.element, value.is_cached};
     if (value.group >= 0) {

@@ -20,8 +20,8 @@ Place piece_of(Place place, std::int64_t piece) {
 }
 
 std::int64_t end_of(const Graph& graph, const Place& place) {
-  return place.offset +
-         ((place.rows - 1) * place.stride + place.columns) * graph.element_bytes(place.element);
+  return place.offset + ((place.rows - 1) * place.stride + place.columns) *
+                            graph.setting.element_bytes(place.element);
 }
 
 bool overlap(const Graph& graph, const Place& a, const Place& b) {
@@ -29,7 +29,7 @@ bool overlap(const Graph& graph, const Place& a, const Place& b) {
   if (a.stride != b.stride || a.element != b.element)
     return a.offset < end_of(graph, b) && b.offset < end_of(graph, a);
   // Rows of one array, or of arrays that are alike: rows of a and b that come close.
-  const std::int64_t bytes = a.stride * graph.element_bytes(a.element);
+  const std::int64_t bytes = a.stride * graph.setting.element_bytes(a.element);
   const std::int64_t element = bytes / a.stride, distance = b.offset - a.offset;
   for (std::int64_t row = -distance / bytes - 1; row <= -distance / bytes + 1; ++row)
     if (-row < a.rows && row < b.rows && distance + row * bytes < a.columns * element &&
@@ -46,7 +46,7 @@ std::vector<Place> runs_of(const Graph& graph, const Place& place) {
     runs.push_back(place);
     runs.back().rows = place.rows / place.runs;
     runs.back().offset +=
-        run * place.run_stride * place.stride * graph.element_bytes(place.element);
+        run * place.run_stride * place.stride * graph.setting.element_bytes(place.element);
   }
   return runs;
 }
@@ -143,7 +143,7 @@ class PlaceCheck {
       const std::vector<PlacedCall>& calls = phases[p];
       for (std::size_t i = 0, end = 0; i < calls.size(); i = end) {
         for (end = i + 1; end < calls.size() && calls[end].loop == calls[i].loop;) ++end;
-        const std::int64_t times = calls[i].call.is_by_piece ? program_.own_pieces : 1;
+        const std::int64_t times = calls[i].call.is_by_piece ? program_.setting.own_pieces() : 1;
         for (std::int64_t piece = 0; piece < times; ++piece)
           for (std::size_t c = i; c < end; ++c)
             if (calls[c].saves || !only_saves_)

@@ -69,7 +69,7 @@ struct Program {
   bool can_add_gradients = false;      ///< whether all calls with gradients of weights can
   bool backward_reads_weights = true;  ///< of the unit itself
   bool backward_reads_tied = true;     ///< weights of the unit that it is tied to
-  std::int64_t own_pieces = 1;         ///< Setting::own_pieces
+  Setting setting;                     ///< Graph::setting
 };
 
 /// Bytes between arrays in a buffer are multiples of this many elements.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <ostrakon/model/unit.hpp>
 
@@ -23,24 +22,16 @@ class Packing {
 
   /// The offset of the next array, of this size.
   std::int64_t place(std::int64_t size) {
-    const std::int64_t offset = round_up(end_, alignment_);
-    end_ = offset + size;
-    size_ = std::max(size_, end_);
+    const std::int64_t offset = round_up(size_, alignment_);
+    size_ = offset + size;
     return offset;
   }
-
-  /// Where the last array ends.
-  std::int64_t end() const { return end_; }
-
-  /// The next array begins at `end` again: all that were placed beyond are dead by then.
-  void start_over(std::int64_t end = 0) { end_ = end; }
 
   /// The size of a buffer that holds everything placed.
   std::int64_t size() const { return size_; }
 
  private:
   std::int64_t alignment_;
-  std::int64_t end_ = 0;
   std::int64_t size_ = 0;
 };
 

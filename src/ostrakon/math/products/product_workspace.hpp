@@ -12,14 +12,13 @@ namespace ostrakon::math {
 /// operands, where kernels have this form; 0: none. A library is asked for algorithms that take no
 /// more.
 std::int64_t product_workspace_bytes(KernelForm form);
-constexpr std::int64_t product_workspace_alignment = 256;
 /// The bytes that cuBLASLt may work in: what NVIDIA advises for compute capabilities 9.0 and 10.0,
 /// which want most. hipBLASLt gets none, as its algorithms that need a workspace split sums.
 constexpr std::int64_t cublaslt_workspace_bytes = std::int64_t{32} << 20;
 
 /// While one exists, products that the calling thread submits work in this memory, which begins at
-/// a multiple of product_workspace_alignment bytes. Products of streams that overlap need different
-/// memory. Without one, or with no memory, algorithms are those that need none.
+/// a multiple of 256 bytes. Products of streams that overlap need different memory. Without one, or
+/// with no memory, algorithms are those that need none.
 class ProductWorkspace {
  public:
   explicit ProductWorkspace(View<std::byte*> memory);

@@ -31,7 +31,8 @@ class StepBench {
     if (!options_.machine.empty()) read_machine();
     trainer_.require_memory();
     trainer_.allocate();
-    train::PeakRate peak = first_peak();
+    train::PeakRate peak = train::peak_rate(settings_.runtime.peak_gflops,
+                                            [this] { return trainer_.measure_peak_flops(1.0); });
     trainer_.initialize();
     trainer_.slow_down(added_seconds_per_byte());
     run_steps();
@@ -57,13 +58,6 @@ class StepBench {
   }
 
   double added_seconds_per_byte() const { return 1e-9 * options_.added_nanoseconds_per_byte; }
-
-  train::PeakRate first_peak() {
-    using train::PeakRate;
-    const double given = settings_.runtime.peak_gflops * 1e9;
-    if (given > 0.0) return {given, PeakRate::Origin::given};
-    return {trainer_.measure_peak_flops(1.0), PeakRate::Origin::measured};
-  }
 
   void run_steps() {
     constexpr std::int64_t warm_up = 1, least = 3;

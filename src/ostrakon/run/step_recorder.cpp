@@ -27,10 +27,8 @@ StepRecorder::StepRecorder(const config::Settings& settings, Trainer& trainer,
       trace_(settings.output.trace_steps) {}
 
 void StepRecorder::find_peak() {
-  const double given = settings_.runtime.peak_gflops * 1e9;
-  usage_.set_peak(given > 0.0
-                      ? PeakRate(given, PeakRate::Origin::given)
-                      : PeakRate(trainer_.measure_peak_flops(), PeakRate::Origin::measured));
+  usage_.set_peak(
+      peak_rate(settings_.runtime.peak_gflops, [this] { return trainer_.measure_peak_flops(); }));
 }
 
 void StepRecorder::begin(std::int64_t first_step) {

@@ -108,6 +108,11 @@ std::string PeakRate::describe() const {
                origin_ == Origin::given ? "as runtime.peak_gflops says" : "measured");
 }
 
+PeakRate peak_rate(double peak_gflops, const std::function<double()>& measure) {
+  if (peak_gflops > 0.0) return {peak_gflops * 1e9, PeakRate::Origin::given};
+  return {measure(), PeakRate::Origin::measured};
+}
+
 namespace {
 
 template <class T>

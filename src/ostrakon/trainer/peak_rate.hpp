@@ -53,6 +53,9 @@ class PeakRate {
   bool measured_again_ = false;  ///< whether the best rate is from a later measurement
 };
 
+/// The peak rate that runtime.peak_gflops gives; if it is 0, the one that `measure` finds.
+PeakRate peak_rate(double peak_gflops, const std::function<double()>& measure);
+
 /// Measures the best rate of matrix products in `dtype` that this rank reaches within `memory`, in
 /// floating-point operations per second. Takes about `seconds`. Overwrites `memory`, which is the
 /// device's.

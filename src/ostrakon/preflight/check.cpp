@@ -24,6 +24,10 @@ std::string Answer::fact(const std::string& name) const {
   return "";
 }
 
+void append(Findings& all, const Findings& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 Answer best_of(const Answer& one, const Answer& other) {
   Answer best = one;
   for (const auto& [name, rate] : other.rates) {

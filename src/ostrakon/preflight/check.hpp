@@ -42,6 +42,9 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
+/// Adds findings to others.
+void append(Findings& all, const Findings& more);
+
 struct Check {
   std::string name;
   /// Measures on this rank. All ranks call it at the same time. Throws nothing that is due to a

@@ -228,10 +228,8 @@ Check products(double seconds, const Faults& faults, const simulate::Machine* ma
   check.judge = [fp32, bits16](const Table& table) {
     Findings all;
     for (const DType dtype : dtypes) {
-      for (Finding& one : judge_digest(table, "products", products_name(dtype)))
-        all.push_back(std::move(one));
-      for (Finding& one : judge_rate(table, "products", rate_of_products(dtype)))
-        all.push_back(std::move(one));
+      append(all, judge_digest(table, "products", products_name(dtype)));
+      append(all, judge_rate(table, "products", rate_of_products(dtype)));
       judge_by_machine(table, "products", rate_of_products(dtype),
                        dtype == DType::fp32 ? fp32 : bits16, all);
     }
@@ -254,11 +252,9 @@ Check steps(double seconds) {
   check.judge = [](const Table& table) {
     Findings all;
     for (const DType dtype : dtypes) {
-      for (Finding& one : judge_digest(table, "steps", steps_name(dtype)))
-        all.push_back(std::move(one));
-      for (Finding& one :
-           judge_rate(table, "steps", {steps_name(dtype), "steps/s", 1.0, 0.4, slow_advice}))
-        all.push_back(std::move(one));
+      append(all, judge_digest(table, "steps", steps_name(dtype)));
+      append(all,
+             judge_rate(table, "steps", {steps_name(dtype), "steps/s", 1.0, 0.4, slow_advice}));
     }
     return all;
   };

@@ -125,8 +125,7 @@ Findings judge_facts(const Table& table, const std::string& check, bool all_have
       if (known.insert(fact.name).second) names.push_back(fact.name);
   Findings all;
   for (const std::string& name : names)
-    for (Finding& finding : judge_fact(table, check, name, all_have, advice))
-      all.push_back(std::move(finding));
+    append(all, judge_fact(table, check, name, all_have, advice));
   return all;
 }
 
@@ -284,8 +283,7 @@ Findings judge_class(const Table& table, const std::string& check, bool across, 
 Findings judge_links(const Table& table, const std::string& check, double known_inside,
                      double known_across) {
   Findings all = judge_class(table, check, false, known_inside);
-  for (Finding& finding : judge_class(table, check, true, known_across))
-    all.push_back(std::move(finding));
+  append(all, judge_class(table, check, true, known_across));
   return all;
 }
 

@@ -244,8 +244,7 @@ Check collectives(comm::Communicator& world, const std::vector<Collective>& all,
     Findings findings;
     for (const auto& [name, prediction] : predictions) {
       const Rate rate = {name, "GB/s", 1e-9, 0.4, network_advice};
-      for (Finding& one : judge_rate(table, "collectives", rate))
-        findings.push_back(std::move(one));
+      append(findings, judge_rate(table, "collectives", rate));
       judge_by_machine(table, "collectives", rate, prediction, findings);
     }
     return findings;

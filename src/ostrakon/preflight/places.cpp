@@ -201,7 +201,7 @@ Check versions(comm::Communicator& world, const std::vector<std::string>& files)
   check.judge = [](const Table& table) {
     Findings all = judge_facts(table, "versions", false,
                                "install or set the same on all hosts, or leave the host out");
-    for (Finding& one : judge_time(table)) all.push_back(std::move(one));
+    append(all, judge_time(table));
     return all;
   };
   return check;
@@ -262,10 +262,9 @@ Check folder(comm::Communicator& world, const std::string& path) {
                          "write, or leave the host out"});
       }
     }
-    for (Finding& one :
-         judge_rate(table, "folder",
-                    {write_name, "GB/s", 1e-9, 0.7, "look at the host's way to the file system"}))
-      all.push_back(std::move(one));
+    const Rate writes = {write_name, "GB/s", 1e-9, 0.7,
+                         "look at the host's way to the file system"};
+    append(all, judge_rate(table, "folder", writes));
     return all;
   };
   return check;

@@ -109,7 +109,7 @@ Report inspect(comm::Communicator& world, const std::vector<Check>& checks, int 
       ++part.measurements;
       found = check.judge(part.table);
     }
-    for (Finding& one : found) report.findings.push_back(std::move(one));
+    append(report.findings, found);
     report.parts.push_back(std::move(part));
   }
   std::stable_sort(report.findings.begin(), report.findings.end(),

@@ -143,9 +143,7 @@ class Checkpoints {
 
   double shell(const std::string& command) {
     double seconds = 0.0;
-    world_.run_collectively([&] {
-      if (world_.rank() == 0) seconds = run_shell(command);
-    });
+    world_.run_on_root([&] { seconds = run_shell(command); });
     world_.broadcast(&seconds, sizeof seconds, 0);
     return seconds;
   }
@@ -165,9 +163,7 @@ class Checkpoints {
 
   /// Creates the folder in the deck's output folder, so that it is on the intended file system.
   void make_folder() {
-    world_.run_collectively([&] {
-      if (world_.rank() == 0) fs::create_directories(settings_.output.directory);
-    });
+    world_.run_on_root([&] { fs::create_directories(settings_.output.directory); });
   }
 
   config::Settings settings_;

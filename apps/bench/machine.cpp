@@ -458,8 +458,7 @@ void run_machine(comm::Communicator& world, const Options& options) {
   const Machine machine = bench.all();
   const std::string text = config::write_machine(
       machine, "Measured by ostrakon-bench machine, all ranks at once", bench.remarks());
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     if (options.output.empty()) {
       std::cout << "\n" << text << std::flush;
       return;

@@ -18,9 +18,7 @@ namespace {
 
 simulate::Machine read_machine(comm::Communicator& world, const std::string& path) {
   std::string text;
-  world.run_collectively([&] {
-    if (world.rank() == 0) text = apps::read_file(path);
-  });
+  world.run_on_root([&] { text = apps::read_file(path); });
   text = world.broadcast(text, 0);
   simulate::Machine machine;
   world.run_collectively([&] { machine = config::read_machine(text, path); });
@@ -56,8 +54,7 @@ int run_preflight(comm::Communicator& world, const std::string& deck,
   }
   mesh::Mesh& ranks = training ? training->mesh : *mesh;
   const preflight::Report report = preflight::inspect(world, preflight::all_checks(ranks, asked));
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     if (!options.hostfile.empty())
       apps::write_file(options.hostfile, preflight::good_hosts(report));
     if (options.json)

@@ -61,9 +61,7 @@ std::string read_file(const std::string& path) {
 config::Settings read_deck(comm::Communicator& world, const std::string& path,
                            const std::vector<config::Override>& overrides) {
   std::string text;
-  world.run_collectively([&] {
-    if (world.rank() == 0) text = read_file(path);
-  });
+  world.run_on_root([&] { text = read_file(path); });
   text = world.broadcast(text, 0);
   config::Settings settings;
   world.run_collectively([&] { settings = config::read_settings(text, path, overrides); });

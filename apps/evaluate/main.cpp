@@ -61,9 +61,7 @@ class Evaluation {
     const evaluate::Cut cut{context, std::min(context, line_.stride.value_or(context))};
     for (const apps::Job& job : jobs_) {
       const std::vector<evaluate::Score> scores = score(trainer, job, cut);
-      world_.run_collectively([&] {
-        if (is_root()) job.write(scores, shown);
-      });
+      world_.run_on_root([&] { job.write(scores, shown); });
     }
   }
 

@@ -111,6 +111,14 @@ TEST_F(CommunicatorTest, AgreeTakesAnyException) {
             "an exception of unknown type");
 }
 
+TEST_F(CommunicatorTest, OneRankWorksAndAllLearnOfItsFailure) {
+  std::int64_t ran = 0;
+  world.run_on_root([&] { ran = 1 + world.rank(); });
+  world.sum(&ran, 1);
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(error_of([&] { world.run_on_root([] { throw Error("no room"); }); }), "no room");
+}
+
 TEST_F(CommunicatorTest, SplitKeepsTheOrderOfRanks) {
   Communicator half = Communicator::split(world.mpi(), world.rank() % 2);
   EXPECT_EQ(half.rank(), world.rank() / 2);

@@ -65,9 +65,7 @@ TEST_F(WeightsTest, ThoseOfARunAreInItsFolder) {
     EXPECT_HAS(out_.str(), "weights.h5");
   }
   settings_.checkpoint.initial_weights = folder_.file("link");
-  world().run_collectively([&] {
-    if (world().rank() == 0) std::filesystem::create_symlink("none", folder_.file("link"));
-  });
+  world().run_on_root([&] { std::filesystem::create_symlink("none", folder_.file("link")); });
   EXPECT_HAS(error_of([&] { open("bytes"); }), "is a link whose target does not exist");
 }
 

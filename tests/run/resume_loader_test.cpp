@@ -50,9 +50,7 @@ class ResumeLoaderTest : public ::testing::Test {
   template <class Work>
   void on_root(const Work& work) {
     comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-    world.run_collectively([&] {
-      if (world.rank() == 0) work();
-    });
+    world.run_on_root(work);
   }
   /// Changes a byte in the middle of a file.
   static void damage(const std::string& path) {
@@ -72,9 +70,7 @@ class ResumeLoaderTest : public ::testing::Test {
           loader(settings, options, run.mesh, own, console) {}
     ResumeLoader::Loaded load() { return loader.load(run.trainer, *run.training); }
     void tidy(const ResumeLoader::Loaded& loaded) {
-      run.mesh.world().run_collectively([&] {
-        if (console.is_root()) loader.tidy(loaded);
-      });
+      run.mesh.world().run_on_root([&] { loader.tidy(loaded); });
     }
     bool says(const std::string& words) const {
       return !console.is_root() || out.str().find(words) != std::string::npos;

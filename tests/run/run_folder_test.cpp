@@ -35,9 +35,7 @@ class RunFolderTest : public ::testing::Test {
   /// On rank 0, before what follows on all of them.
   template <class Work>
   void on_root(const Work& work) {
-    world_.run_collectively([&] {
-      if (is_root()) work();
-    });
+    world_.run_on_root(work);
   }
 
   comm::Communicator world_ = comm::Communicator::duplicate(MPI_COMM_WORLD);

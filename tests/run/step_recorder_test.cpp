@@ -45,8 +45,7 @@ class StepRecorderTest : public ::testing::Test {
     train::RunFolder output(settings_.output.directory, world, console, false);
     output.make();
     train::StepRecorder recorder(settings_, run.trainer, world, output, console);
-    world.run_collectively([&] {
-      if (world.rank() > 0) return;
+    world.run_on_root([&] {
       output.open_metrics(0, false);
       recorder.trace().open(path("trace.json"));
     });
@@ -173,9 +172,7 @@ TEST_F(StepRecorderTest, ALastStepIsTracedThoughItIsTheFirst) {
   SmallRun run(settings_);
   comm::Communicator& world = run.mesh.world();
   const std::string file = folder_.file("trace.json");
-  world.run_collectively([&] {
-    if (world.rank() == 0) trace.open(file);
-  });
+  world.run_on_root([&] { trace.open(file); });
   trace.begin(5, 5, seconds_now());
   run.step(1);
   const runtime::Program& program = run.trainer.program(plan::Purpose::train);

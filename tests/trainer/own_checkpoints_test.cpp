@@ -176,9 +176,7 @@ TEST(Checkpoints, OfDifferentDataOnRanksAreRefused) {
 /// What rank 0 does to files, before what follows on all.
 void on_root(const std::function<void()>& work) {
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-  world.run_collectively([&] {
-    if (world.rank() == 0) work();
-  });
+  world.run_on_root(work);
 }
 
 TEST(Checkpoints, DamagedOnesAreToldRenamedAndLeftForOlderOnes) {

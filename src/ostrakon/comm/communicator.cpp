@@ -260,4 +260,10 @@ void Communicator::run_collectively(const std::function<void()>& work) {
   throw CollectiveError(message);
 }
 
+void Communicator::run_on_root(const std::function<void()>& work) {
+  run_collectively([&] {
+    if (rank_ == 0) work();
+  });
+}
+
 }  // namespace ostrakon::comm

@@ -141,6 +141,8 @@ class Communicator {
   /// I/O that may fail on one rank only. `work` itself must not communicate: a rank that failed
   /// would leave the others waiting.
   void run_collectively(const std::function<void()>& work);
+  /// Runs `work` on rank 0 alone; if it throws, all ranks throw as above.
+  void run_on_root(const std::function<void()>& work);
 
  private:
   Communicator() = default;

@@ -57,9 +57,7 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
                                    Resources of_parts)
     : name_(std::move(name)), seconds_(seconds), size_(group.size()) {
   ncclUniqueId id{};
-  group.run_collectively([&] {
-    if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  });
+  group.run_on_root([&] { check(ncclGetUniqueId(&id), "ncclGetUniqueId"); });
   group.broadcast(&id, sizeof id, 0);
   ncclConfig_t config = config_of(name_, of_parts);
   try {

@@ -57,8 +57,7 @@ Facts settings_of_reference(const config::Settings& settings) {
 void read_split(data::PairDataset& pairs, const std::string& path, Facts& model,
                 comm::Communicator& world) {
   data::References found;
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     found = data::read_references(path, pairs.identity_of_file());
     if (model.empty()) model = found.model;
     const auto difference = first_difference(model, found.model);
@@ -135,8 +134,7 @@ void make_references(const std::string& prefix, const config::Settings& settings
       model.push_back({"hash of weights", hash_of_weights(trainer, world)});
     }
     int is_known = 0;
-    world.run_collectively([&] {
-      if (world.rank() != 0) return;
+    world.run_on_root([&] {
       is_known = is_there(path) ? 1 : 0;
       const std::string folder = parent_folder(path);
       require(is_known == 1 || (is_there(folder) && is_folder(folder)), "file of the reference's ",
@@ -151,10 +149,7 @@ void make_references(const std::string& prefix, const config::Settings& settings
     console.say(text("computing the reference's log-probabilities of ",
                      format_count(static_cast<std::int64_t>(pairs.samples())), " pairs\n"));
     data::References references = {model, compute_references(pairs, trainer)};
-    world.run_collectively([&] {
-      if (world.rank() != 0) return;
-      data::write_references(path, pairs.identity_of_file(), references);
-    });
+    world.run_on_root([&] { data::write_references(path, pairs.identity_of_file(), references); });
     pairs.set_references(std::move(references.log_probabilities));
     console.say(text("they are in ", path, "\n"));
   });

@@ -182,8 +182,7 @@ void note_longer_sequences(const checkpoint::ParameterSource& weights, const std
 std::vector<std::string> candidates(const std::string& path, comm::Communicator& world,
                                     Console& console) {
   std::vector<std::string> found;
-  world.run_collectively([&] {
-    if (!console.is_root()) return;
+  world.run_on_root([&] {
     const bool is_folder_of_models =
         checkpoint::is_run_folder(path) || (is_folder(path) && !checkpoint::is_checkpoint(path) &&
                                             !checkpoint::Folder(path).names().empty());
@@ -208,8 +207,7 @@ std::vector<std::string> candidates(const std::string& path, comm::Communicator&
 void note_dropout(const std::string& adapters, comm::Communicator& world,
                   std::vector<std::string>& notes) {
   if (adapters.empty()) return;
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     const checkpoint::PeftConfig config = checkpoint::read_peft_config(adapters);
     if (config.dropout > 0.0)
       notes.push_back(text("'", config.path, "' has lora_dropout = ", config.dropout,
@@ -284,8 +282,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
       });
     });
   about_path(settings, key, [&] {
-    world.run_collectively([&] {
-      if (!console.is_root()) return;  // this may read a file
+    world.run_on_root([&] {
       notes = require_same_tokenizer(weights->tokenizer(), opened.path, tokenizer, options.allowed);
       if (tokenizer == data::unknown_tokenizer && notes.empty())
         notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");

@@ -134,9 +134,7 @@ class Run {
   /// Returns the tokenizer of weights, for which rank 0 reads a file, if there is one. Collective.
   std::string tokenizer_of(const checkpoint::ParameterSource& weights) {
     std::string found;
-    world().run_collectively([&] {
-      if (console_.is_root()) found = weights.tokenizer();
-    });
+    world().run_on_root([&] { found = weights.tokenizer(); });
     found = world().broadcast(found, 0);
     return found.empty() ? data::unknown_tokenizer : found;
   }
@@ -213,8 +211,7 @@ class Run {
 
   void open_output(const ResumeLoader::Loaded& from) {
     const std::vector<plan::StageSummary> stages = summarize_stages(ranks_.mesh, trainer_);
-    world().run_collectively([&] {
-      if (!console_.is_root()) return;
+    world().run_on_root([&] {
       resume_.tidy(from);
       folder_.open_metrics(from.step, from.is_own);
       folder_.write_file("deck.yaml", config::write_deck(settings_));
@@ -309,8 +306,7 @@ class Run {
   }
 
   void close_output() {
-    world().run_collectively([&] {
-      if (!console_.is_root()) return;
+    world().run_on_root([&] {
       try {
         recorder_.close_trace();
       } catch (const Error&) {

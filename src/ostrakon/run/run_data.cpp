@@ -104,8 +104,7 @@ void require_ids_of_model(const config::Settings& settings, const std::string& f
   const std::string &weights = settings.checkpoint.initial_weights, &from = settings.model_folder;
   if (settings.data.dataset != data::DatasetKind::tokens || (weights.empty() && from.empty()))
     return;
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     for (const data::WeightedFile& file : data::read_files(files)) {
       const data::TokenFile tokens(file.path);
       const data::TokenFileInfo& info = tokens.info();

@@ -40,14 +40,13 @@ void RunFolder::lock() {
 }
 
 void RunFolder::lock_if_there() {
-  world_.run_collectively([&] {
-    if (console_.is_root() && is_folder(directory_)) lock();
+  world_.run_on_root([&] {
+    if (is_folder(directory_)) lock();
   });
 }
 
 bool RunFolder::make() {
-  world_.run_collectively([&] {
-    if (!console_.is_root()) return;
+  world_.run_on_root([&] {
     std::error_code error;
     fs::create_directories(directory_, error);
     require(!error, directory_, " can't be made: ", error.message());
@@ -58,9 +57,7 @@ bool RunFolder::make() {
               " is a folder; weights go to a file of that name");
   });
   const bool was_locked = lock_ != nullptr;
-  world_.run_collectively([&] {
-    if (console_.is_root()) lock();
-  });
+  world_.run_on_root([&] { lock(); });
   return console_.is_root() && !was_locked;
 }
 
@@ -110,8 +107,7 @@ void RunFolder::keep_earlier_weights() const {
 
 template <class Metrics>
 void RunFolder::write_row(const Metrics& metrics) {
-  world_.run_collectively([&] {
-    if (!console_.is_root()) return;
+  world_.run_on_root([&] {
     if (lock_->is_lost()) lock_->require_held();
     require(metrics_ != nullptr, "'", file("metrics.jsonl"),
             "' is not open; expected rows between open_metrics and close_metrics");

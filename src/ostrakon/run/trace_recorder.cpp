@@ -84,9 +84,7 @@ void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
   // This overwrites the end that the step before has written.
   if (is_root) file_->add(part);
   world.show_first(mine, [&](int, const std::string& of_rank) { file_->add(of_rank); });
-  world.run_collectively([&] {
-    if (is_root) why_ = file_->end_step(runtime::end_trace());
-  });
+  world.run_on_root([&] { why_ = file_->end_step(runtime::end_trace()); });
 }
 
 void TraceRecorder::close() {

@@ -38,10 +38,9 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
                   const WeightsOrigin& origin, const std::function<void()>& check) {
   const bool is_root = world.rank() == 0;
   std::unique_ptr<checkpoint::WeightsWriter> file;
-  world.run_collectively([&] {
-    if (is_root)
-      file = std::make_unique<checkpoint::WeightsWriter>(
-          path, origin.deck, origin.step, origin.tokenizer, origin.huggingface_config);
+  world.run_on_root([&] {
+    file = std::make_unique<checkpoint::WeightsWriter>(path, origin.deck, origin.step,
+                                                       origin.tokenizer, origin.huggingface_config);
   });
   // Rank 0 receives parameters even if it can't write them, as others send them.
   std::string error;
@@ -72,9 +71,8 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
     }
   });
   if (is_root) receive_other_stages(trainer, world, write);
-  world.run_collectively([&] {
+  world.run_on_root([&] {
     require(error.empty(), error);
-    if (!is_root) return;
     check();  // gathering takes long, so the folder is checked again
     file->finish();
   });

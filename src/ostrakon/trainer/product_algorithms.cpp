@@ -100,8 +100,7 @@ ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas
   }
   const std::vector<NotedProduct> products = gather(products_of_programs(parts, arenas), world);
   ProductAlgorithms result;
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     Source source = source_of(files, *library);
     const std::size_t given = source.table.algorithms.size();
     const std::int64_t bytes = parts.programs.arena_bytes(plan::Space::device);

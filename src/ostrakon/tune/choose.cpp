@@ -197,8 +197,7 @@ config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
   std::string changes;
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     Request request;
     request.on.machine =
         config::read_machine(read_text(settings.choose, std::size_t{1} << 20), settings.choose);

@@ -168,8 +168,7 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
   comm::Communicator& world = mesh.world();
   const Memory room = room_of_run(settings, mesh);
   std::string chosen[2];
-  world.run_collectively([&] {
-    if (world.rank() != 0) return;
+  world.run_on_root([&] {
     const RanksOf on{world.size(),
                      mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size()};
     // All other ranks wait, so that their cores are free.

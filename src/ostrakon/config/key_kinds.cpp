@@ -14,9 +14,7 @@ void require_no_control_characters(const std::string& text) {
 }
 
 Key only(const std::string& name, const std::string& accepted, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = accepted + ", the only value that this version accepts";
   key.limits = accepted + " only";
   key.set = [=](Settings&, const Value& value) {

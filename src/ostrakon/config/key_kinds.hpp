@@ -26,9 +26,7 @@ namespace ostrakon::config {
 template <class Field>
 Key integer(const std::string& name, Field field, std::int64_t least, std::int64_t most,
             const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = most == largest_integer ? text("an integer >= ", least)
                                          : text("an integer from ", least, " to ", most);
   key.limits = text(">= ", least);
@@ -69,9 +67,7 @@ inline const Range below_one = {">= 0 and < 1", [](double x) { return x >= 0.0 &
 
 template <class Field>
 Key number(const std::string& name, Field field, const Range& range, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = text("a number ", range.limits);
   key.limits = range.limits;
   key.set = [=](Settings& settings, const Value& value) {
@@ -90,9 +86,7 @@ Key number(const std::string& name, Field field, const Range& range, const std::
 template <class Field>
 Key power_of_two(const std::string& name, Field field, std::int64_t least,
                  const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   key.expected = text(least == 0 ? "0 or " : "", "a power of two up to ", largest);
   key.limits = least == 0 ? "0 | power of two" : "power of two";
@@ -129,9 +123,7 @@ Key named_number(const std::string& name, Field field, const std::string& word, 
 /// Numbers, separated by commas; none where the text is empty.
 template <class Field>
 Key numbers(const std::string& name, Field field, const Range& range, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = text("numbers ", range.limits, ", separated by commas, as text");
   key.limits = "numbers";
   key.is_text = true;
@@ -161,9 +153,7 @@ Key numbers(const std::string& name, Field field, const Range& range, const std:
 
 template <class Field>
 Key boolean(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = "true or false";
   key.set = [=](Settings& settings, const Value& value) {
     if (value.kind != Value::Kind::boolean) return false;
@@ -177,9 +167,7 @@ Key boolean(const std::string& name, Field field, const std::string& meaning) {
 /// A key of an optional field: true, false or auto.
 template <class Field>
 Key boolean_or_auto(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = "auto, true or false";
   key.limits = "auto | true | false";
   key.set = [=](Settings& settings, const Value& value) {
@@ -206,9 +194,7 @@ std::string joined_files(const std::vector<std::string>& files);
 
 template <class Field>
 Key path(const std::string& name, Field field, bool may_be_empty, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = may_be_empty ? "a path as text (numbers and yes/no need quotes)"
                               : "a path that is not empty (numbers and yes/no need quotes)";
   key.set = [=](Settings& settings, const Value& value) {
@@ -229,9 +215,7 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
 /// A key of one file, or of several with weights: data::read_files. Also takes a list.
 template <class Field>
 Key files(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected =
       "a path as text (numbers and yes/no need quotes), or files \"WEIGHT PATH; WEIGHT PATH\", as "
       "text or a list";
@@ -268,9 +252,7 @@ Key choice(const std::string& name, Field field, const std::vector<Named<Choice>
            const std::string& meaning) {
   std::vector<std::string> names;
   for (const auto& one : choices) names.push_back(one.name);
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = join(names, ", ", " or ");
   key.limits = join(names, " | ", " | ");
   key.set = [=](Settings& settings, const Value& value) {
@@ -315,29 +297,35 @@ inline std::optional<model::LayerPattern> read_layers(const Value& value) {
   return model::LayerPattern::parse(is_layer ? value.shown() : value.text);
 }
 
+/// A key whose values `read` converts to the type of its field, or to nothing where they are wrong,
+/// and `write` converts back.
+template <class Field, class Read, class Write>
+Key converted(const std::string& name, Field field, Read read, Write write,
+              const std::string& expected, const std::string& limits, const std::string& meaning) {
+  Key key(name, meaning);
+  key.expected = expected;
+  key.limits = limits;
+  key.set = [=](Settings& settings, const Value& value) {
+    const auto found = read(value);
+    if (found) field(settings) = *found;
+    return found.has_value();
+  };
+  key.get = [=](const Settings& settings) { return write(field(settings)); };
+  return key;
+}
+
 /// A key of layers that have something.
 template <class Field>
 Key layer_pattern(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning + meaning_of_layers;
-  key.expected = expected_layers;
-  key.limits = "a pattern of layers";
-  key.set = [=](Settings& settings, const Value& value) {
-    const auto pattern = read_layers(value);
-    if (pattern) field(settings) = *pattern;
-    return pattern.has_value();
-  };
-  key.get = [=](const Settings& settings) { return Value::of(field(settings).text()); };
-  return key;
+  const auto write = [](const model::LayerPattern& layers) { return Value::of(layers.text()); };
+  return converted(name, field, read_layers, write, expected_layers, "a pattern of layers",
+                   meaning + meaning_of_layers);
 }
 
 /// A key of an optional pattern: a pattern, or auto.
 template <class Field>
 Key layer_pattern_or_auto(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning + meaning_of_layers;
+  Key key(name, meaning + meaning_of_layers);
   key.expected = text("auto, ", expected_layers);
   key.limits = "auto | a pattern of layers";
   key.set = [=](Settings& settings, const Value& value) {
@@ -360,9 +348,7 @@ Key named_integer(const std::string& name, Field field, const NamedIntegers& nam
                   std::int64_t least, std::int64_t most, const std::string& meaning) {
   std::vector<std::string> names;
   for (const auto& one : named) names.push_back(one.first);
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = text(join(names, ", ", ", "), " or an integer from ", least, " to ", most);
   key.limits = text(join(names, " | ", " | "), " | >= ", least);
   key.set = [=](Settings& settings, const Value& value) {
@@ -394,9 +380,7 @@ Key only(const std::string& name, const std::string& accepted, const std::string
 template <class Field, class Rules>
 Key rules(const std::string& name, Field field, Rules (*read)(const std::string&),
           std::string (*write)(const Rules&), const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
   key.is_text = true;
   key.set = [=](Settings& settings, const Value& value) {

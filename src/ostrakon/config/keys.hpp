@@ -5,6 +5,7 @@
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/config/value.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::config {
@@ -12,6 +13,9 @@ namespace ostrakon::config {
 /// One key of a deck. Each key is defined once, in keys_*.cpp; reading, checking and writing decks
 /// all use this definition.
 struct Key {
+  Key(std::string key_name, std::string key_meaning)
+      : name(std::move(key_name)), meaning(std::move(key_meaning)) {}
+
   std::string name;
   std::string meaning;   ///< for people, without line breaks
   std::string expected;  ///< for error messages: "an integer >= 1", "none or full"

@@ -23,9 +23,7 @@ constexpr Named<model::QueryKeyNorm> query_key_norm_names[] = {
 /// A key of a norm of queries and keys: false, true, or the name of a kind.
 template <class Field>
 Key query_key_norm(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = "false, true, each_head, whole or rotated";
   key.limits = "false | true | each_head | whole | rotated";
   key.set = [=](Settings& settings, const Value& value) {
@@ -62,9 +60,7 @@ template <class Field>
 Key lora_targets(const std::string& name, Field field, const std::string& meaning) {
   std::vector<std::string> targets;
   for (const model::AdaptableLayer& one : model::adaptable_layers) targets.emplace_back(one.target);
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
+  Key key(name, meaning);
   key.expected = text("some of ", join(targets, ", ", " and "), ", as text or a list");
   key.limits = "targets";
   key.is_text = true;

@@ -12,35 +12,21 @@ namespace {
   [](auto& settings) -> auto& { return settings.member; }
 
 Key reshard() {
-  Key key;
-  key.name = "reshard_after_forward";
-  key.meaning =
+  return converted(
+      "reshard_after_forward", FIELD(parallel.reshard_after_forward), read_reshard, write_reshard,
+      expected_reshard(), "default | always | never | end_of_step | N",
       "where parameters are gathered: what is kept of a unit's gathered parameters until its "
       "backward. always: nothing; never: all; end_of_step: all, also from one micro-batch to the "
       "next; N: each rank keeps 1/N; default: nothing, except where they would be gathered again "
-      "at "
-      "once; of units for which a stage of a pipeline has room, as end_of_step. always, never and "
-      "N "
-      "are True, False and N of reshard_after_forward in PyTorch's fully_shard";
-  key.expected = expected_reshard();
-  key.limits = "default | always | never | end_of_step | N";
-  key.set = [](Settings& settings, const Value& value) {
-    const auto read = read_reshard(value);
-    if (read) settings.parallel.reshard_after_forward = *read;
-    return read.has_value();
-  };
-  key.get = [](const Settings& settings) {
-    return write_reshard(settings.parallel.reshard_after_forward);
-  };
-  return key;
+      "at once; of units for which a stage of a pipeline has room, as end_of_step. always, never "
+      "and N are True, False and N of reshard_after_forward in PyTorch's fully_shard");
 }
 
 Key pipeline_units() {
-  Key key;
-  key.name = "pipeline_units";
-  key.meaning =
+  Key key(
+      "pipeline_units",
       "number of units of each chunk, from the embedding to the head: chunk k is of stage k modulo "
-      "parallel.pipeline. auto: the busiest has as few floating-point operations as can be";
+      "parallel.pipeline. auto: the busiest has as few floating-point operations as can be");
   key.expected = "auto, or numbers of units such as 5 4 4 3";
   key.limits = "auto | N N ...";
   key.set = [](Settings& settings, const Value& value) {
@@ -64,31 +50,19 @@ Key pipeline_units() {
 }
 
 Key gather_limit() {
-  Key key;
-  key.name = "in_flight_gathers";
-  key.meaning =
+  return converted(
+      "in_flight_gathers", FIELD(parallel.in_flight_gathers), read_gather_limit, write_gather_limit,
+      expected_gather_limit(), "unlimited | >= 1 | bytes",
       "where parameters are gathered: limit of those gathered and not yet released, in units (such "
-      "as 2) or bytes (such as 8 GiB)";
-  key.expected = expected_gather_limit();
-  key.limits = "unlimited | >= 1 | bytes";
-  key.set = [](Settings& settings, const Value& value) {
-    const auto read = read_gather_limit(value);
-    if (read) settings.parallel.in_flight_gathers = *read;
-    return read.has_value();
-  };
-  key.get = [](const Settings& settings) {
-    return write_gather_limit(settings.parallel.in_flight_gathers);
-  };
-  return key;
+      "as 2) or bytes (such as 8 GiB)");
 }
 
 Key gather_dtype() {
-  Key key;
-  key.name = "gather";
-  key.meaning =
+  Key key(
+      "gather",
       "gather dtype: that of gathered parameters, of the inputs of matrix products and of "
       "activations. fp8: bf16, but weights that multiply in 8 bits (products) are gathered in 8 "
-      "bits: see docs/fp8.md";
+      "bits: see docs/fp8.md");
   constexpr const char* fp8 = "fp8";
   std::vector<std::string> names;
   for (const Named<DType>& dtype : dtype_names) names.emplace_back(dtype.name);
@@ -113,12 +87,10 @@ Key gather_dtype() {
 }
 
 Key loss_scale() {
-  Key key;
-  key.name = "loss_scale";
-  key.meaning =
-      "if gather or reduce is fp16: initial factor of the loss, so that small gradients do not "
-      "vanish. Halves when a gradient overflows, and that step is skipped; doubles after 2000 "
-      "steps without";
+  Key key("loss_scale",
+          "if gather or reduce is fp16: initial factor of the loss, so that small gradients do not "
+          "vanish. Halves when a gradient overflows, and that step is skipped; doubles after 2000 "
+          "steps without");
   constexpr double largest = 16777216.0;
   key.expected = text("a power of two from 1 to ", format_number(largest));
   key.limits = text("power of two, 1 to ", format_number(largest));
@@ -138,37 +110,25 @@ Key loss_scale() {
 }
 
 Key hierarchical_collectives() {
-  Key key;
-  key.name = "hierarchical_collectives";
   static_assert(plan::Hierarchical::default_bytes == 4 << 20);
-  key.meaning =
+  return converted(
+      "hierarchical_collectives", FIELD(parallel.hierarchical), read_hierarchical,
+      write_hierarchical, expected_hierarchical(), "auto | never | always | BYTES such as 4 MiB",
       "whether groups of ranks that span nodes gather and reduce in two levels, inside nodes and "
       "across them; a node then sends as much as one rank would. auto: if nodes have equally many "
       "ranks, a power of two in each group, and the largest unit's gathered parameters have 4 MiB "
-      "or more; BYTES: the same from this size on. The result stays bitwise equal";
-  key.expected = expected_hierarchical();
-  key.limits = "auto | never | always | BYTES such as 4 MiB";
-  key.set = [](Settings& settings, const Value& value) {
-    const auto read = read_hierarchical(value);
-    if (read) settings.parallel.hierarchical = *read;
-    return read.has_value();
-  };
-  key.get = [](const Settings& settings) {
-    return write_hierarchical(settings.parallel.hierarchical);
-  };
-  return key;
+      "or more; BYTES: the same from this size on. The result stays bitwise equal");
 }
 
 Key activation_checkpointing() {
-  Key key;
-  key.name = "activation_checkpointing";
-  key.meaning =
+  Key key(
+      "activation_checkpointing",
       "activations that are computed again in backward instead of being kept. full: those of all "
       "units of blocks, whose inputs alone are kept; every N: of every n-th such unit; selective "
       "PARTS: one or more of attention, norms and mlp, in each block; none: outputs of norms and "
       "of activation functions alone; keep PARTS: these are kept too, of one or both of norms and "
       "activations; auto: chosen before step 1, so that the least is computed again that fits the "
-      "memory there is. On CPUs the result stays bitwise equal";
+      "memory there is. On CPUs the result stays bitwise equal");
   key.expected = expected_checkpointing();
   key.limits = "none | full | every N | selective PARTS | keep PARTS | auto";
   key.set = [](Settings& settings, const Value& value) {
@@ -187,21 +147,12 @@ Key activation_checkpointing() {
 }
 
 Key memory_limit() {
-  Key key;
-  key.name = "limit";
-  key.meaning =
+  return converted(
+      "limit", FIELD(memory_limit), read_memory_limit, write_memory_limit, expected_memory_limit(),
+      "auto | bytes",
       "the most memory that the arenas of a rank may take, of its device or, without one, of the "
       "host (such as 72 GiB): a plan that needs more is refused, and what is chosen for the memory "
-      "there is fits it. auto: what is free when the run starts";
-  key.expected = expected_memory_limit();
-  key.limits = "auto | bytes";
-  key.set = [](Settings& settings, const Value& value) {
-    const auto read = read_memory_limit(value);
-    if (read) settings.memory_limit = *read;
-    return read.has_value();
-  };
-  key.get = [](const Settings& settings) { return write_memory_limit(settings.memory_limit); };
-  return key;
+      "there is fits it. auto: what is free when the run starts");
 }
 
 }  // namespace

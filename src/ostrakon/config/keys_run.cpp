@@ -12,12 +12,11 @@ namespace {
 
 /// The key wall_time, in the format of batch systems.
 Key wall_time() {
-  Key key;
-  key.name = "wall_time";
-  key.meaning =
+  Key key(
+      "wall_time",
       "time that the run may take, from the start of its processes: it saves a checkpoint and "
       "stops with exit status 75 before that is over. Set it some minutes below the job's limit. "
-      "Written as for sbatch --time, in quotes if it has a colon; 0: no limit";
+      "Written as for sbatch --time, in quotes if it has a colon; 0: no limit");
   key.expected =
       "a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes "
       "or days-hours:minutes:seconds";
@@ -39,14 +38,13 @@ Key wall_time() {
 
 /// The key inject: a fault on purpose.
 Key inject() {
-  Key key;
-  key.name = "inject";
-  key.meaning =
+  Key key(
+      "inject",
       "a fault on purpose, to see what the watchdog makes of it: \"rank R, step S, ACTION: WHAT\", "
       "with an action as messages name it, such as backward(block.1), or checkpoint, for the "
       "writing of that rank's part. WHAT: sleep SECONDS, spin, stop (SIGSTOP) or exit; of a "
       "collective also skip, or swap with the next of another stream; or \"rank R, step S: "
-      "slow_data SECONDS\" or slow_compute SECONDS, from that step on. Empty: none";
+      "slow_data SECONDS\" or slow_compute SECONDS, from that step on. Empty: none");
   key.expected = "\"rank R, step S, ACTION: WHAT\" as text";
   key.is_text = true;
   key.set = [](Settings& settings, const Value& value) {

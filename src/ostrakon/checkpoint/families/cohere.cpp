@@ -59,8 +59,7 @@ Family cohere2() {
                keys::required("rotary_pct", {"1.0"}, why),
                keys::required("use_gated_activation", {"true"}, why),
                keys::required("use_parallel_block", {"true"}, why)});
-  for (const char* name : {"use_embedding_sharing", "use_parallel_embedding"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"use_embedding_sharing", "use_parallel_embedding"});
   return f;
 }
 

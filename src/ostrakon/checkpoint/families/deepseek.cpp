@@ -80,9 +80,8 @@ void add_deepseek_keys(Family& f, const DeepSeekSizes& missing) {
        keys::required("attention_bias", {"false"}, "this program has no biases of latents"),
        keys::required("moe_layer_freq", {"1"}, "all layers behind the dense ones have experts")});
   // These keys are for training, further tokens, parallel programs and outputs other than logits.
-  for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size", "num_mtp_layers",
-                           "num_nextn_predict_layers", "output_router_logits"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"aux_loss_alpha", "seq_aux", "ep_size", "num_mtp_layers",
+                      "num_nextn_predict_layers", "output_router_logits"});
   add_rotary_family(f);
 }
 

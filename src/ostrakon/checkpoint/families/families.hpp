@@ -48,6 +48,8 @@ struct Sizes {
 };
 std::vector<Key> llama_sizes(const Sizes& missing);
 void add(std::vector<Key>& keys, std::vector<Key> more);
+/// Ignores the keys of the router's auxiliary loss, and of its logits as an output.
+void ignore_router_loss(Family& family);
 /// Adds keys that a family with rotary positions refuses or ignores.
 void add_rotary_family(Family& family);
 

@@ -64,9 +64,8 @@ Family glm4_moe() {
                keys::key("topk_group", keys::router_groups_per_token, 1), keys::first_dense(1),
                keys::rope(half_of_heads()), keys::activation("hidden_act", true, "silu"),
                keys::no_window()});
-  // These keys are for training, for further tokens, and for outputs other than logits.
-  for (const char* name : {"num_mtp_layers", "output_router_logits", "router_aux_loss_coef"})
-    f.no_effect.insert(name);
+  ignore_router_loss(f);
+  f.no_effect.insert("num_mtp_layers");  // further tokens
   add_module(f);
   f.missing_positions = 131072;
   add_rotary_family(f);

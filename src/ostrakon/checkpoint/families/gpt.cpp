@@ -82,11 +82,10 @@ Family gpt_bigcode() {
                keys::required("multi_query", {"true"},
                               "this program reads one head of keys and values", true)});
   // These keys select fp32 for the softmax, or reserve memory for inference.
-  for (const char* name :
-       {"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
-        "max_batch_size", "max_sequence_length", "num_key_value_heads", "pad_key_length",
-        "pre_allocate_kv_cache", "runner_max_sequence_length", "validate_runner_input"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
+                      "inference_runner", "max_batch_size", "max_sequence_length",
+                      "num_key_value_heads", "pad_key_length", "pre_allocate_kv_cache",
+                      "runner_max_sequence_length", "validate_runner_input"});
   return f;
 }
 
@@ -116,9 +115,8 @@ Family starcoder2() {
                               "this program scales attention by 1 / sqrt(head width)"),
                keys::required("norm_type", {"\"layer_norm\""}, "Starcoder2's norm is layer_norm"),
                keys::required("mlp_type", {"\"default\""}, "Starcoder2's MLP has no gate")});
-  for (const char* name : {"attention_softmax_in_fp32", "embedding_dropout", "residual_dropout",
-                           "scale_attention_softmax_in_fp32"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"attention_softmax_in_fp32", "embedding_dropout", "residual_dropout",
+                      "scale_attention_softmax_in_fp32"});
   f.missing_positions = 4096;
   add_rotary_family(f);
   return f;

@@ -50,10 +50,8 @@ Family gpt_oss_itself() {
   add(f.keys, {keys::required("hidden_act", {"\"silu\""}, why, true),
                keys::required("swiglu_limit", {"7.0"}, why, true),
                keys::required("swiglu_alpha", {"1.702"}, why)});
-  // These keys are for training, outputs other than logits, and what rope_scaling says again.
-  for (const char* name :
-       {"initial_context_length", "output_router_logits", "router_aux_loss_coef"})
-    f.no_effect.insert(name);
+  ignore_router_loss(f);
+  f.no_effect.insert("initial_context_length");  // rope_scaling says it, too
   f.missing_positions = 131072;
   add_rotary_family(f);
   return f;

@@ -71,9 +71,9 @@ struct Key {
   std::vector<std::string> names;
   /// By name, the keys of a deck's section `model` that hold what it says, where there are such.
   std::map<std::string, std::vector<std::string>> deck_keys = {};
-  std::function<void(ConfigReading& reading)> read;
+  std::function<void(ConfigReading& reading)> read = {};
   /// Writes settings as well as the key can say them. Not set: the key is not written.
-  std::function<void(const model::DecoderSettings& settings, nlohmann::ordered_json& to)> write;
+  std::function<void(const model::DecoderSettings&, nlohmann::ordered_json& to)> write = {};
 };
 
 }  // namespace ostrakon::checkpoint

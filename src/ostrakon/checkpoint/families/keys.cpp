@@ -70,8 +70,7 @@ std::vector<std::pair<std::string, Activation>> activations_of(bool is_gated) {
 
 Key key(const std::string& name, const Setting& setting, const Missing& missing,
         const std::vector<std::string>& others) {
-  Key key;
-  key.names = others;
+  Key key{others};
   key.names.insert(key.names.begin(), name);
   for (const std::string& one : key.names)
     key.deck_keys[one].assign(setting.deck_keys.begin(), setting.deck_keys.end());
@@ -102,8 +101,7 @@ Key key(const std::string& name, const Setting& setting, const Missing& missing,
 }
 
 Key alias(const std::string& name, const Setting& setting) {
-  Key key;
-  key.names = {name};
+  Key key{{name}};
   key.read = [=](ConfigReading& reading) {
     const double value = setting.get(reading.model);
     if (!reading.has(name) || equal(value_of(reading, name, setting.type), value)) return;
@@ -117,8 +115,7 @@ Key alias(const std::string& name, const Setting& setting) {
 
 Key required(const std::string& name, const std::vector<std::string>& computed,
              const std::string& why, bool is_written) {
-  Key key;
-  key.names = {name};
+  Key key{{name}};
   key.read = [=](ConfigReading& reading) {
     const Json& value = reading.at(name);
     const auto is_value = [&](const std::string& one) { return Json::parse(one) == value; };
@@ -136,9 +133,7 @@ Key required(const std::string& name, const std::vector<std::string>& computed,
 }
 
 Key activation(const std::string& name, bool is_gated, const std::string& missing) {
-  Key key;
-  key.names = {name};
-  key.deck_keys = {{name, {"activation"}}};
+  Key key{{name}, {{name, {"activation"}}}};
   key.read = [=](ConfigReading& reading) {
     const std::string said = reading.has(name) ? reading.words(name) : missing;
     std::string expected;

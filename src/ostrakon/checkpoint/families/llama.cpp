@@ -85,12 +85,15 @@ void add(std::vector<Key>& keys, std::vector<Key> more) {
   keys.insert(keys.end(), more.begin(), more.end());
 }
 
+void ignore_router_loss(Family& family) {
+  family.no_effect.insert({"output_router_logits", "router_aux_loss_coef"});
+}
+
 void add_rotary_family(Family& family) {
   family.keys.push_back(keys::required("rope_interleaved", {"false"},
                                        "this program turns element i with i + head width / 2"));
-  for (const char* name : {"embd_pdrop", "hidden_dropout", "is_llama_config", "max_sequence_length",
-                           "original_max_position_embeddings", "pretraining_tp", "resid_pdrop"})
-    family.no_effect.insert(name);
+  family.no_effect.insert({"embd_pdrop", "hidden_dropout", "is_llama_config", "max_sequence_length",
+                           "original_max_position_embeddings", "pretraining_tp", "resid_pdrop"});
 }
 
 namespace {
@@ -166,9 +169,7 @@ Family mixtral() {
   refuse_biases(f, {"attention_bias", "mlp_bias"});
   f.keys.push_back(keys::required("router_jitter_noise", {"0.0"},
                                   "this program adds no noise to what the router reads"));
-  // These keys are for training, and for outputs other than logits.
-  for (const char* name : {"output_router_logits", "router_aux_loss_coef"})
-    f.no_effect.insert(name);
+  ignore_router_loss(f);
   f.missing_positions = 131072;
   return f;
 }
@@ -263,10 +264,9 @@ Family hunyuan() {
                keys::required("use_qk_norm", {"true"}, "HunYuan norms queries and keys"),
                keys::required("use_cla", {"false"}, "each layer has keys and values of its own")});
   refuse_windows(f);
-  for (const char* name :
-       {"eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "sep_token_id",
-        "text_end_id", "text_start_id", "org_vocab_size", "cla_share_factor", "attention_head_dim"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id",
+                      "sep_token_id", "text_end_id", "text_start_id", "org_vocab_size",
+                      "cla_share_factor", "attention_head_dim"});
   return f;
 }
 

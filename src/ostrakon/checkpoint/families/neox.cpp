@@ -56,8 +56,7 @@ Family gpt_neox() {
 
 /// A key that may be missing, but not null.
 Key not_null(const char* name, const char* why) {
-  Key key;
-  key.names = {name};
+  Key key{{name}};
   key.read = [=](ConfigReading& reading) {
     if (reading.is_there(name) && !reading.has(name)) reading.problem(name, why);
   };
@@ -69,8 +68,7 @@ Key falcon_form() {
   constexpr const char *is_new = "new_decoder_architecture", *multi = "multi_query",
                        *kv_heads = "num_kv_heads", *parallel = "parallel_attn",
                        *norms = "num_ln_in_parallel_attn";
-  Key key;
-  key.names = {is_new, multi, kv_heads, parallel, norms};
+  Key key{{is_new, multi, kv_heads, parallel, norms}};
   key.read = [=](ConfigReading& reading) {
     const auto flag = [&](const char* name, bool missing) {
       return reading.has(name) ? reading.flag(name) : missing;
@@ -246,8 +244,7 @@ Family bloom() {
 /// attn_config of MPT, an object.
 Key mpt_attention() {
   constexpr const char* name = "attn_config";
-  Key key;
-  key.names = {name};
+  Key key{{name}};
   key.read = [=](ConfigReading& reading) {
     const nlohmann::json none = nlohmann::json::object();
     const nlohmann::json& object = reading.has(name) ? reading.at(name) : none;

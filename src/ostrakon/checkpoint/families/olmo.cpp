@@ -78,9 +78,7 @@ Family olmoe() {
             keys::key("rms_norm_eps", keys::epsilon, 1e-5),
             keys::no_window()};
   add_olmo_keys(f, {});
-  // These keys are for training, and for outputs other than logits.
-  for (const char* name : {"output_router_logits", "router_aux_loss_coef"})
-    f.no_effect.insert(name);
+  ignore_router_loss(f);
   f.missing_positions = 4096;
   return f;
 }

@@ -60,10 +60,8 @@ void add_expert_keys(Family& f, double width, double experts, double per_token,
   f.derive = [](model::DecoderSettings& s) {
     if (!s.has_dense_layers()) s.ffn_width = model::DecoderSettings().ffn_width;
   };
-  // These keys are for windows, training, and outputs other than logits.
-  for (const char* name :
-       {"max_window_layers", "sliding_window", "output_router_logits", "router_aux_loss_coef"})
-    f.no_effect.insert(name);
+  ignore_router_loss(f);
+  f.no_effect.insert({"max_window_layers", "sliding_window"});  // windows are refused
 }
 
 /// Qwen1.5-MoE and Qwen2-MoE: a shared expert with a width and a gate of its own.
@@ -138,8 +136,7 @@ void add_delta_keys(Family& f, double kv_heads) {
                keys::required("mamba_ssm_dtype", {"\"float32\""},
                               "this program has states of delta nets in float32")});
   // Modules of multi-token prediction are not read.
-  for (const char* name : {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"})
-    f.no_effect.insert(name);
+  f.no_effect.insert({"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"});
   f.missing_positions = 32768;
   add_rotary_family(f);
 }

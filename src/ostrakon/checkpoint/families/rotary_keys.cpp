@@ -366,8 +366,7 @@ void add_scale_of_scores(const DecoderSettings& settings, Ordered& scaling) {
 }  // namespace
 
 Key rope(const Rope& rope) {
-  Key key;
-  key.names = {rope.theta_name, "rope_scaling", "rope_parameters", "partial_rotary_factor"};
+  Key key{{rope.theta_name, "rope_scaling", "rope_parameters", "partial_rotary_factor"}};
   if (rope.share_name != nullptr) key.names.emplace_back(rope.share_name);
   if (rope.window_theta_name != nullptr) key.names.emplace_back(rope.window_theta_name);
   if (rope.original_length) key.names.emplace_back("original_max_position_embeddings");

@@ -123,11 +123,10 @@ void write_window(const DecoderSettings& settings, const Window& window, Ordered
 }  // namespace
 
 Key window(const Window& window) {
-  Key key;
-  key.names = {"sliding_window", "use_sliding_window", "layer_types"};
-  key.deck_keys = {{"sliding_window", {"attention_window"}},
-                   {"sliding_window_pattern", {"window_layers"}},
-                   {"max_window_layers", {"window_layers"}}};
+  Key key{{"sliding_window", "use_sliding_window", "layer_types"},
+          {{"sliding_window", {"attention_window"}},
+           {"sliding_window_pattern", {"window_layers"}},
+           {"max_window_layers", {"window_layers"}}}};
   if (window.layers == Window::Layers::from_max_window_layers)
     key.names.emplace_back("max_window_layers");
   if (window.has_pattern) key.names.emplace_back("sliding_window_pattern");
@@ -139,8 +138,7 @@ Key window(const Window& window) {
 }
 
 Key no_window() {
-  Key key;
-  key.names = {"layer_types"};
+  Key key{{"layer_types"}};
   key.read = [](ConfigReading& reading) {
     if (reading.has("layer_types") && !are_all(reading.at("layer_types"), full))
       reading.problem("layer_types", text("this family has ", full, " in all layers"));
@@ -150,8 +148,7 @@ Key no_window() {
 
 Key delta_layers(int interval) {
   constexpr const char *list = "layer_types", *every = "full_attention_interval";
-  Key key;
-  key.names = {list, every};
+  Key key{{list, every}};
   key.read = [=](ConfigReading& reading) {
     DecoderSettings& model = reading.model;
     const bool has_list = reading.has(list);
@@ -176,9 +173,7 @@ Key delta_layers(int interval) {
 
 Key rotary_layers(int interval) {
   constexpr const char *list = "no_rope_layers", *every = "no_rope_layer_interval";
-  Key key;
-  key.names = {list, every};
-  key.deck_keys = {{list, {"rotary_layers"}}, {every, {"rotary_layers"}}};
+  Key key{{list, every}, {{list, {"rotary_layers"}}, {every, {"rotary_layers"}}}};
   key.read = [=](ConfigReading& reading) {
     DecoderSettings& model = reading.model;
     const bool has_list = reading.has(list);
@@ -201,9 +196,7 @@ Key rotary_layers(int interval) {
 
 Key first_dense(int missing) {
   constexpr const char* name = "first_k_dense_replace";
-  Key key;
-  key.names = {name};
-  key.deck_keys = {{name, {"expert_layers"}}};
+  Key key{{name}, {{name, {"expert_layers"}}}};
   key.read = [=](ConfigReading& reading) {
     const std::int64_t first = reading.has(name) ? reading.whole(name, 0) : missing;
     reading.model.expert_layers =
@@ -220,8 +213,7 @@ Key first_dense(int missing) {
 
 Key group_method() {
   constexpr const char *name = "topk_method", *all = "greedy", *limited = "group_limited_greedy";
-  Key key;
-  key.names = {name};
+  Key key{{name}};
   key.read = [=](ConfigReading& reading) {
     const std::string method = reading.has(name) ? reading.words(name) : all;
     if (method != all && method != limited)
@@ -238,9 +230,7 @@ Key group_method() {
 
 Key sparse_step() {
   constexpr const char *step = "decoder_sparse_step", *dense = "mlp_only_layers";
-  Key key;
-  key.names = {step, dense};
-  key.deck_keys = {{step, {"expert_layers"}}, {dense, {"expert_layers"}}};
+  Key key{{step, dense}, {{step, {"expert_layers"}}, {dense, {"expert_layers"}}}};
   key.read = [=](ConfigReading& reading) {
     const std::int64_t every = reading.has(step) ? reading.whole(step) : 1;
     const Json without = reading.has(dense) ? reading.at(dense) : Json::array();

@@ -6,6 +6,8 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <string>
 
+#include "support/messages.hpp"
+
 namespace ostrakon::testing {
 namespace {
 
@@ -32,14 +34,10 @@ TEST(Agreement, TheLowestRankThatDiffersIsNamedOnAllRanks) {
           ? "the more is 0 on rank 1" + host + ", nothing on rank 0" + host
           : "the checksum is of 1 on rank 1" + host + ", 1 on rank 0" + host;
   EXPECT_EQ(comm::disagreement(world, facts), expected);
-  try {
-    comm::require_agreement(world, "data", {{"checksum", value}});
-    FAIL() << "ranks that differ";
-  } catch (const CollectiveError& error) {
-    const std::string rank = std::to_string(second);
-    EXPECT_EQ(error.what(), "data: the checksum is of " + rank + " on rank " + rank + host +
-                                ", 1 on rank 0" + host);
-  }
+  const auto require = [&] { comm::require_agreement(world, "data", {{"checksum", value}}); };
+  EXPECT_EQ(error_of<CollectiveError>(require),
+            text("data: the checksum is of ", second, " on rank ", second, host,
+                 ", 1 on rank 0", host));
 }
 
 }  // namespace

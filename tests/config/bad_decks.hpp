@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/messages.hpp"
 #include "support/table.hpp"
 
 // Invalid decks, and what their error messages say: keys, values and what was expected.
@@ -16,12 +17,7 @@ namespace ostrakon::config {
 
 inline std::string message_of(const std::string& deck, const std::string& name,
                               const std::vector<Override>& overrides = {}) {
-  try {
-    read_settings(deck, name, overrides);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
+  return testing::error_of([&] { read_settings(deck, name, overrides); });
 }
 
 struct BadDeck {

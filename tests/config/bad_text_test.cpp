@@ -86,12 +86,8 @@ TEST(BadDecks, TextThatIsNoXml) {
 
 TEST(BadDecks, Overrides) {
   const auto expect = [](const std::string& argument, const std::string& said) {
-    std::string message = "(no error)";
-    try {
-      read_settings(synthetic, "deck.yaml", {parse_override(argument)});
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    const std::string message = testing::error_of(
+        [&] { read_settings(synthetic, "deck.yaml", {parse_override(argument)}); });
     EXPECT_TRUE(testing::says(message, said)) << message << "\nwithout\n" << said;
   };
   for (const std::vector<std::string>& row : testing::rows_of(R"(

@@ -246,14 +246,9 @@ TEST(Settings, TwoLevelsAreChosenByNameOrSize) {
   EXPECT_EQ(hierarchical("always").kind, Hierarchical::always);
   EXPECT_EQ(hierarchical("1.5 MiB"), (Hierarchical{Hierarchical::by_size, 3 << 19}));
   for (const char* value : {"sometimes", "2", "-1", "0 B", "1 mile", "true"}) {
-    std::string message;
-    try {
-      hierarchical(value);
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    EXPECT_HAS(message, ": expected auto, never, always, or bytes up to 4096 TiB in B, ")
-        << value << ": " << message;
+    EXPECT_HAS(testing::error_of([&] { hierarchical(value); }),
+               ": expected auto, never, always, or bytes up to 4096 TiB in B, ")
+        << value;
   }
 }
 

@@ -130,7 +130,7 @@ TEST(Yaml, NumbersThatNoDoubleHoldsAreRefused) {
               "deck.yaml: training.time_limit_minutes = " + expected);
     EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"training.time_limit_minutes", number}}),
               "--set training.time_limit_minutes=" + expected);
-    EXPECT_NE(message_of(training("steps: " + number), "deck.yaml"), "(no error)");
+    EXPECT_NE(message_of(training("steps: " + number), "deck.yaml"), "no error");
   }
 }
 
@@ -265,8 +265,8 @@ TEST(Yaml, AFolderWithADollarThatADeckLiesInIsMeant) {
             "/scratch/$old/runs/a");
   EXPECT_EQ(read_settings(directory("a"), "/scratch/$old/deck.yaml", {}).output.directory,
             "/scratch/$old/a");
-  EXPECT_NE(message_of(directory("/scratch/$old/$new"), "/scratch/$old/deck.yaml"), "(no error)");
-  EXPECT_NE(message_of(deck, "/scratch/other/deck.yaml"), "(no error)");
+  EXPECT_NE(message_of(directory("/scratch/$old/$new"), "/scratch/$old/deck.yaml"), "no error");
+  EXPECT_NE(message_of(deck, "/scratch/other/deck.yaml"), "no error");
 }
 
 }  // namespace

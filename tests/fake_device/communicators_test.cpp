@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator_fixture.hpp"
+#include "support/messages.hpp"
 #include "trainer/comparison.hpp"
 #include "trainer/small_runs.hpp"
 
@@ -80,12 +81,8 @@ TEST(NcclOrder, RunsHaveTheSameBits) {
 }
 
 std::string refusal(config::CommunicatorsChoice choice, TransportKind transport, bool has_device) {
-  try {
-    train::require_communicators(choice, transport, has_device);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing::error_of(
+      [&] { train::require_communicators(choice, transport, has_device); });
 }
 
 // Network measurements have no run with channels that they could use.
@@ -103,8 +100,8 @@ TEST(CarryDeviceMemory, GivesAGroupATransport) {
 
 TEST(NcclOrder, IsRefusedWithoutNccl) {
   using config::CommunicatorsChoice;
-  EXPECT_EQ(refusal(CommunicatorsChoice::per_stream, TransportKind::mpi_staged, false), "");
-  EXPECT_EQ(refusal(CommunicatorsChoice::single, TransportKind::nccl, true), "");
+  EXPECT_EQ(refusal(CommunicatorsChoice::per_stream, TransportKind::mpi_staged, false), "no error");
+  EXPECT_EQ(refusal(CommunicatorsChoice::single, TransportKind::nccl, true), "no error");
   EXPECT_EQ(refusal(CommunicatorsChoice::single, TransportKind::mpi_staged, true),
             "runtime.communicators = single: what moves device memory is mpi_staged, which has no "
             "communicators of NCCL; expected per_stream, or runtime.transport = nccl");

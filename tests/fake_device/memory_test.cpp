@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/messages.hpp"
+
 namespace {
 
 using namespace ostrakon;
@@ -95,13 +97,8 @@ TEST(FakeDevice, HasAsMuchMemoryAsItSays) {
   const device::MemoryInfo before = device::memory_info();
   const device::DeviceBytes memory(1 << 20);
   EXPECT_EQ(before.free - device::memory_info().free, 1 << 20);
-  try {
-    const device::DeviceBytes more(before.total);
-    FAIL() << "more than there is";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.what(), "cudaMalloc failed: out of memory, for " +
-                                std::to_string(before.total) + " bytes of device memory");
-  }
+  EXPECT_EQ(ostrakon::testing::error_of([&] { const device::DeviceBytes more(before.total); }),
+            text("cudaMalloc failed: out of memory, for ", before.total, " bytes of device memory"));
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ using test::largest_difference;
 using test::random_values;
 using test::same_bits;
 
-using Scalars = testing::Types<float, double>;
+using Scalars = ::testing::Types<float, double>;
 
 template <class T>
-class CrossEntropyPieces : public testing::Test {};
+class CrossEntropyPieces : public ::testing::Test {};
 TYPED_TEST_SUITE(CrossEntropyPieces, Scalars);
 
 /// The results of a head whose vocabulary is in pieces of `words` words. Each piece's weight is a

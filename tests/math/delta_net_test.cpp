@@ -112,7 +112,7 @@ const DeltaRuleShape shapes[] = {{2, 5, 2, 2, 3, 5},
 template <class T>
 void check_delta_rule(double tolerance) {
   for (const DeltaRuleShape& s : shapes) {
-    SCOPED_TRACE(testing::Message() << s.tokens << " tokens, heads of " << s.key_width);
+    SCOPED_TRACE(::testing::Message() << s.tokens << " tokens, heads of " << s.key_width);
     const DeltaRuleInputs in = inputs_of<T>(s);
     const Doubles expected = recurrence(in);
     EXPECT_LE(error_of(delta_rule<T>(in), expected), tolerance);
@@ -134,7 +134,7 @@ TEST(DeltaRule, HasTheGradientsOfFiniteDifferences) {
   for (const DeltaRuleShape& s :
        {shapes[0], shapes[3], DeltaRuleShape{1, 64, 1, 3, 4, 3}, DeltaRuleShape{2, 70, 2, 4, 3, 2},
         DeltaRuleShape{1, 130, 1, 1, 3, 3}}) {
-    SCOPED_TRACE(testing::Message() << s.tokens << " tokens, heads of " << s.key_width);
+    SCOPED_TRACE(::testing::Message() << s.tokens << " tokens, heads of " << s.key_width);
     DeltaRuleInputs in = inputs_of<double>(s);
     const Doubles dy = inputs<double>(s.rows() * s.value_columns(), 5);
     const auto states = unwritten<double>(s.sequences * s.chunks() * s.state_columns());
@@ -168,7 +168,7 @@ TEST(Convolution, AgreesWithPlainLoopsAndFiniteDifferences) {
   constexpr std::int64_t tokens = 7, rows = 2 * tokens;
   for (const std::int64_t channels : {1, 5, 130})
     for (const std::int64_t taps : {1, 2, 4, 9}) {
-      SCOPED_TRACE(testing::Message() << channels << " channels, " << taps << " taps");
+      SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
       Doubles x = inputs<double>(rows * channels, 1), w = inputs<double>(channels * taps, 2);
       const Doubles dy = inputs<double>(rows * channels, 3);
       const auto expected = [&] {

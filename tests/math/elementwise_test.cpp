@@ -17,8 +17,8 @@ using test::random_values;
 using test::same_bits;
 
 template <class T>
-class Elementwise : public testing::Test {};
-using Scalars = testing::Types<float, double>;
+class Elementwise : public ::testing::Test {};
+using Scalars = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Elementwise, Scalars);
 
 TYPED_TEST(Elementwise, FillsCopiesAndAdds) {

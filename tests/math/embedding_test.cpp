@@ -259,8 +259,8 @@ std::vector<T> table_with_zeros(std::int64_t rows, std::int64_t width, std::uint
 }
 
 template <class T>
-class EmbeddingPieces : public testing::Test {};
-using Elements = testing::Types<float, double, bf16, fp16>;
+class EmbeddingPieces : public ::testing::Test {};
+using Elements = ::testing::Types<float, double, bf16, fp16>;
 TYPED_TEST_SUITE(EmbeddingPieces, Elements);
 
 TYPED_TEST(EmbeddingPieces, ForwardSomeWritesRowsOfItsWordsAlone) {

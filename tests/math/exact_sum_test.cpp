@@ -190,7 +190,7 @@ void expect_carried(const Limbs& limbs) {
 TEST(ExactSum, CarriesLeaveTheSumAlone) {
   for (std::uint32_t seed = 0; seed < 30; ++seed)
     for (const int range : {3, 60, 500, 960}) {
-      SCOPED_TRACE(testing::Message() << "seed " << seed << " range " << range);
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " range " << range);
       std::vector<double> x = wild(200, seed, -range, range);
       Limbs limbs = terms(x);
       exact_sum_carry(host_view(limbs));

@@ -89,6 +89,6 @@ constexpr double float_sums = 2e-5;
 #define EXPECT_FLOAT(values, expected) \
   EXPECT_LE(row_error(values, expected, static_cast<std::int64_t>((expected).size())), float_sums)
 
-using Halves = testing::Types<bf16, fp16>;
+using Halves = ::testing::Types<bf16, fp16>;
 
 }  // namespace ostrakon::math::halves

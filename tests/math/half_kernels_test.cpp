@@ -18,7 +18,7 @@ namespace {
 using namespace halves;
 
 template <class T>
-class HalfKernels : public testing::Test {};
+class HalfKernels : public ::testing::Test {};
 TYPED_TEST_SUITE(HalfKernels, Halves);
 
 struct NormResults {

@@ -62,8 +62,8 @@ T pattern(int bits) {
 }
 
 template <class T>
-class Half : public testing::Test {};
-using Halves = testing::Types<bf16, fp16>;
+class Half : public ::testing::Test {};
+using Halves = ::testing::Types<bf16, fp16>;
 TYPED_TEST_SUITE(Half, Halves);
 
 TYPED_TEST(Half, EveryPatternIsTheNumberItStandsFor) {

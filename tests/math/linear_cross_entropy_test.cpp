@@ -20,10 +20,10 @@ using test::DeviceArray;
 using test::largest_difference;
 using test::same_bits;
 
-using Scalars = testing::Types<float, double>;
+using Scalars = ::testing::Types<float, double>;
 
 template <class T>
-class LinearCrossEntropy : public testing::Test {};
+class LinearCrossEntropy : public ::testing::Test {};
 TYPED_TEST_SUITE(LinearCrossEntropy, Scalars);
 
 /// Heads of all shapes and their forms.

@@ -8,6 +8,7 @@
 #include <ostrakon/model/decoder_model.hpp>
 
 #include "model/model_run.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::test {
 namespace {
@@ -329,15 +330,6 @@ TEST(Decoder, LaysOutParameters) {
   EXPECT_EQ(decoder.unit(1).parameters()[4].shape, (std::vector<std::int64_t>{38, 192}));
 }
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(accepted)";
-}
-
 TEST(Decoder, RefusesImpossibleShapes) {
   struct Refused {
     std::function<void(DecoderSettings&, model::LeafShape&)> change;
@@ -357,8 +349,8 @@ TEST(Decoder, RefusesImpossibleShapes) {
     DecoderSettings s = llama3(1, 64, 8, 16);
     model::LeafShape leaf{1, 4};
     one.change(s, leaf);
-    EXPECT_EQ(refusal([&] { Decoder<float> decoder(s, leaf); }), one.message);
-    EXPECT_EQ(refusal([&] { model::make_decoder(DType::bf16, s, leaf); }), one.message);
+    EXPECT_EQ(testing::error_of([&] { Decoder<float> decoder(s, leaf); }), one.message);
+    EXPECT_EQ(testing::error_of([&] { model::make_decoder(DType::bf16, s, leaf); }), one.message);
   }
 }
 
@@ -402,7 +394,7 @@ TEST(Decoder, KeepsWhatLaterTokensSee) {
 
 TEST(Decoder, RefusesImpossibleRuns) {
   const auto refused = [](const ModelRun<float>& run, const model::DecodedRuns* decoded) {
-    return refusal([&] {
+    return testing::error_of([&] {
       model::UnitBuffers<float> b = run.buffers(1);
       b.decoded = decoded;
       run.decoder.unit(1).forward(run.exec, b);

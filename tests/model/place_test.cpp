@@ -380,22 +380,18 @@ struct Both {
   }
   /// What the check says; empty: nothing.
   std::string check() const {
-    try {
+    const auto checks = [&] {
       check_places(listing, program);
       check_gradients(program);
-    } catch (const std::logic_error& error) {
-      return error.what();
-    }
-    return "";
+    };
+    return testing::error_of<std::logic_error>(checks, "");
   }
   std::string run() {
-    try {
+    const auto runs = [&] {
       for (const bool recomputes : {false, true})
         Memory(program, listing.graph.outputs[0]).run(recomputes);
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "";
+    };
+    return testing::error_of<std::exception>(runs, "");
   }
   /// Breaks it, or not, in one way of several by chance; says how.
   std::string break_by_chance(std::mt19937& random) {

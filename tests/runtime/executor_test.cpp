@@ -13,9 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "support/messages.hpp"
+
 namespace {
 
 using namespace ostrakon;
+using ostrakon::testing::error_of;
 using plan::Kind;
 using plan::Role;
 
@@ -66,13 +69,8 @@ TEST(Executor, NamesAKindWithoutAHandler) {
   machine.on_all([](const runtime::ActionBuffers&) {});
   machine.executor.require_handlers();
   machine.executor.on(Kind::verify, nullptr);
-  try {
-    machine.executor.require_handlers();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "actions of the kind 'verify' have no handler; expected one for each kind");
-  }
+  EXPECT_EQ(error_of([&] { machine.executor.require_handlers(); }),
+            "actions of the kind 'verify' have no handler; expected one for each kind");
 }
 
 TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
@@ -325,12 +323,8 @@ TEST(Executor, RefusesABufferThatTheActionDoesNotUse) {
     buffers.view<float, OnDevice>(0);
     buffers.view<float, OnHost>(1);
   });
-  try {
-    machine.run(program);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const std::logic_error& error) {
-    EXPECT_STREQ(error.what(), "clip does not use the buffer 'sums on the host'");
-  }
+  EXPECT_EQ(error_of<std::logic_error>([&] { machine.run(program); }),
+            "clip does not use the buffer 'sums on the host'");
 }
 
 /// Two streams on their own threads: the views of each end with its action.

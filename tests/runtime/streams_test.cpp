@@ -22,6 +22,7 @@
 
 #include "runtime/hand_made.hpp"
 #include "support/allocations.hpp"
+#include "support/messages.hpp"
 
 namespace {
 
@@ -46,13 +47,8 @@ void on_all(Executor& executor, const std::function<void(int)>& work) {
     executor.on(kind, [work](const runtime::ActionBuffers& buffers) { work(buffers.action.unit); });
 }
 
-std::string what_run_throws(Executor& executor, const runtime::Program& program) {
-  try {
-    executor.run(program);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
+std::string error_of_run(Executor& executor, const runtime::Program& program) {
+  return ostrakon::testing::error_of<std::exception>([&] { executor.run(program); });
 }
 
 TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
@@ -144,12 +140,12 @@ TEST(Streams, ActionsOfDifferentStreamsRunAtTheSameTime) {
   };
   Executor executor({}, Streams::threads);
   on_all(executor, [&](int) { meet(60s); });
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(what_run_throws(executor, program), "nothing");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(error_of_run(executor, program), "no error");
 
   Executor in_order({});
   on_all(in_order, [&](int) { meet(1ms); });
   arrived = 0;
-  EXPECT_EQ(what_run_throws(in_order, program), "alone");
+  EXPECT_EQ(error_of_run(in_order, program), "alone");
 }
 
 TEST(Streams, ComputeRunsOnTheCallingThreadAndEachOtherStreamOnOneOfItsOwn) {
@@ -218,7 +214,7 @@ TEST(Streams, WhereAnActionFailsNothingRunsThatItHappensBefore) {
             if (action == static_cast<int>(failing))
               throw std::runtime_error(std::to_string(action));
           });
-          EXPECT_EQ(what_run_throws(executor, program), std::to_string(failing));
+          EXPECT_EQ(error_of_run(executor, program), std::to_string(failing));
           const std::string where =
               "action where " + std::to_string(failing) + " fails, " + name(streams);
           for (std::size_t a = 0; a < steps.size(); ++a) {
@@ -252,9 +248,9 @@ TEST(Streams, OfSeveralFailuresTheFirstInPlanOrderIsThrown) {
       on_all(executor, [](int action) {
         if (action > 0) throw std::runtime_error(std::to_string(action));
       });
-      EXPECT_EQ(what_run_throws(executor, program), "1") << name(streams);
+      EXPECT_EQ(error_of_run(executor, program), "1") << name(streams);
       // A stream that failed may have no action in the next run.
-      EXPECT_EQ(what_run_throws(executor, program_of({{Stream::compute, {}}})), "nothing");
+      EXPECT_EQ(error_of_run(executor, program_of({{Stream::compute, {}}})), "no error");
     }
 }
 
@@ -265,7 +261,7 @@ TEST(Streams, AnObserverIsToldOfTheEndOfAnActionThatFails) {
     on_all(executor, [](int) { throw std::runtime_error("failed"); });
     std::vector<bool> told;
     executor.observe([&](const plan::Action&, bool begins) { told.push_back(begins); });
-    EXPECT_EQ(what_run_throws(executor, program), "failed");
+    EXPECT_EQ(error_of_run(executor, program), "failed");
     EXPECT_EQ(told, (std::vector<bool>{true, false}));
   }
 }
@@ -380,13 +376,13 @@ TEST(Streams, WhatCanNotRunIsRefusedBeforeAnythingRuns) {
     on_all(executor, [&](int) { ++runs; });
     for (const int wrong : {1, 2, -1})
       EXPECT_NE(
-          what_run_throws(
+          error_of_run(
               executor,
               program_of({{Stream::compute, {}}, {Stream::gather, {wrong}}, {Stream::reduce, {}}}))
               .find("waits for a later action"),
           std::string::npos);
     executor.on(Kind::reduce_scatter, nullptr);
-    EXPECT_NE(what_run_throws(executor, program_of({{Stream::compute, {}}, {Stream::reduce, {}}}))
+    EXPECT_NE(error_of_run(executor, program_of({{Stream::compute, {}}, {Stream::reduce, {}}}))
                   .find("no handler for reduce_scatter(1)"),
               std::string::npos);
     EXPECT_EQ(runs, 0);

@@ -10,6 +10,7 @@
 
 #include "../support/comma_locale.hpp"
 #include "machines.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::tests {
 namespace {
@@ -18,12 +19,7 @@ using config::read_machine;
 using simulate::Machine;
 
 std::string refusal(const std::string& text) {
-  try {
-    read_machine(text, "my.yaml");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_of([&] { read_machine(text, "my.yaml"); });
 }
 
 std::string replace(std::string text, const std::string& from, const std::string& to) {

@@ -21,15 +21,15 @@ inline bool lacks(const std::string& whole, const std::string& part) {
   return !contains(whole, part);
 }
 
-/// Returns the message of the error that `work` throws, or "no error".
+/// Returns the message of the error that `work` throws, or `none`.
 template <class Kind = Error, class Work>
-std::string error_of(const Work& work) {
+std::string error_of(const Work& work, const std::string& none = "no error") {
   try {
     work();
   } catch (const Kind& error) {
     return error.what();
   }
-  return "no error";
+  return none;
 }
 
 }  // namespace ostrakon::testing

@@ -179,25 +179,13 @@ TEST(Context, TrafficIsKeysValuesAndTheirGradients) {
   }
 }
 
-std::string refusal(const config::Settings& settings) {
-  mesh::Mesh mesh(MPI_COMM_WORLD, 0, settings.shard_group);
-  try {
-    train::Trainer trainer = train::make_trainer(settings, mesh);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Context, WhatCannotBeIsRefused) {
   const int ranks = world_ranks();
-  const auto expect = [](const std::string& found, const std::string& part) {
-    EXPECT_HAS(found, part);
-  };
   config::Settings settings = in_parts(small_gpt2(8), 5);
-  expect(refusal(settings), "can't be divided into 5 parts");
-  if (ranks == 1)
-    expect(refusal(in_parts(small_gpt2(8), 2)), "parallel.context = 2 does not divide");
+  EXPECT_HAS(refusal(settings), "can't be divided into 5 parts");
+  if (ranks == 1) {
+    EXPECT_HAS(refusal(in_parts(small_gpt2(8), 2)), "parallel.context = 2 does not divide");
+  }
 }
 
 /// Whole samples only.

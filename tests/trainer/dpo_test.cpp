@@ -221,12 +221,7 @@ TEST(Dpo, ReadsReferencesOfTheSamePairsAndWeightsAlone) {
   }
   const auto error_of_run = [&](const config::Settings& other) {
     DpoRun run(other);
-    try {
-      run.make_references();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return testing::error_of([&] { run.make_references(); });
   };
   config::Settings rounded = settings;
   rounded.precision.gather = DType::bf16;

@@ -126,14 +126,9 @@ TEST(LibrarySums, OfPiecesExpertsAndStages) {
   }
 }
 
-/// What transport_for() refuses, or "".
+/// Returns why transport_for() refuses a choice.
 std::string refusal(config::TransportChoice choice, const train::TransportFacts& facts) {
-  try {
-    train::transport_for(choice, facts);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return ostrakon::testing::error_of([&] { train::transport_for(choice, facts); });
 }
 
 TEST(Transport, OfRanksThatShareADeviceIsNcclWhereItTakesThem) {

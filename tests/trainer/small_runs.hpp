@@ -13,10 +13,12 @@
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "plan/traffic.hpp"
+#include "support/messages.hpp"
 #include "trainer/in_documents.hpp"
 #include "trainer/some_targets.hpp"
 
@@ -195,6 +197,12 @@ struct SmallRun {
     return std::make_unique<InDocuments>(std::move(samples));
   }
 };
+
+/// Returns why no trainer of the world's ranks can be made with these settings.
+inline std::string refusal(const config::Settings& settings) {
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0, settings.shard_group);
+  return ostrakon::testing::error_of([&] { train::make_trainer(settings, mesh); });
+}
 
 /// Samples that the first rank can't read: while it `fails`, or after so many reads.
 class Unreadable : public data::SampleSource {

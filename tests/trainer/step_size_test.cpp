@@ -8,21 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "support/messages.hpp"
+
 namespace ostrakon::train {
 namespace {
 
 config::Settings settings(const std::vector<config::Override>& overrides) {
   return config::read_settings("ostrakon:\n  data: {dataset: synthetic}\n", "deck.yaml", overrides);
-}
-
-template <class Work>
-std::string message_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
 }
 
 TEST(StepSize, IsThatOfTheModel) {
@@ -53,7 +45,7 @@ TEST(StepSize, OfManyRanksHasTheirShareOfMicroBatches) {
 TEST(StepSize, RefusesPlansThatAreTooLong) {
   EXPECT_NO_THROW(require_short_plan({1000, 20000, 3}));
   EXPECT_EQ(
-      message_of([] {
+      testing::error_of([] {
         require_short_plan({1000, 60001, 1});
       }),
       "the plan of a step is too long: 60001 units x 1 micro-batches on each rank = 60,001, "
@@ -64,7 +56,7 @@ TEST(StepSize, RefusesParametersThatDoNotFit) {
   const std::int64_t available = 3 << 20;
   // Each of four ranks has 2 MB of two million parameters, and a host of two ranks 4 MB.
   EXPECT_NO_THROW(require_room_for_parameters({2 << 20, 4, 1}, 4, 1, available));
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(testing::error_of([&] {
               require_room_for_parameters({2 << 20, 4, 1}, 4, 2, available);
             }),
             "the model does not fit: 2 ranks on this host x 2.00 MiB planned for 2,097,152 "

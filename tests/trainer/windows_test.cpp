@@ -151,9 +151,7 @@ TEST(Windows, AreLeftToMessagesWhereOneRankCantShare) {
   }
   expect_same_bits(train_history(settings, MPI_COMM_WORLD), expected, "by messages");
   settings.parallel.node_windows = NodeWindows::always;
-  mesh::Mesh mesh(MPI_COMM_WORLD);
-  const std::string refused =
-      ostrakon::testing::error_of([&] { train::make_trainer(settings, mesh); });
+  const std::string refused = refusal(settings);
   EXPECT_EQ(refused.find("parallel.node_windows = always: "), 0U) << refused;
   EXPECT_HAS(refused, why);
   EXPECT_HAS(refused, "; expected auto or never");

@@ -11,7 +11,9 @@
 #include <ostrakon/tune/choose.hpp>
 #include <random>
 #include <string>
-#include <support/trials.hpp>
+
+#include "support/messages.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::tune {
 namespace {
@@ -337,12 +339,7 @@ TEST(Tune, KnowsTheMemoryOfTheHost) {
   const auto smallest = [&] {
     Request tiny = request;
     tiny.room.device = 1;
-    try {
-      choose(deck, tiny);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return testing::error_of([&] { choose(deck, tiny); });
   };
   const Chosen offloaded = choose(deck, request).best.front();
   EXPECT_NE(offloaded.settings.parallel.offload, plan::Offload::none);
@@ -390,14 +387,8 @@ TEST(Tune, SaysTheSmallestWhereNothingFits) {
   std::mt19937 random(6);
   Request request = request_on(random_machine(random), 4, 2);
   request.room.device = 1000;
-  try {
-    choose(small_deck(2, 16), request);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("the smallest arena that was found takes"),
-              std::string::npos)
-        << error.what();
-  }
+  EXPECT_HAS(testing::error_of([&] { choose(small_deck(2, 16), request); }),
+             "the smallest arena that was found takes");
 }
 
 }  // namespace

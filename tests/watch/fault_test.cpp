@@ -5,6 +5,7 @@
 #include <ostrakon/watch/fault.hpp>
 #include <string>
 
+#include "support/messages.hpp"
 #include "support/table.hpp"
 
 namespace ostrakon::watch {
@@ -74,12 +75,7 @@ TEST(Faults, ThatAreNoneAreRefusedWithWhatWasExpected) {
     rank 2, step 5: slow_compute               | slow_compute has no time
   )");
   for (const auto& row : rows) {
-    std::string why = "nothing";
-    try {
-      parse_fault(row[0]);
-    } catch (const Error& error) {
-      why = error.what();
-    }
+    const std::string why = testing::error_of([&] { parse_fault(row[0]); });
     EXPECT_TRUE(testing::says(why, row[1] + "..expected")) << row[0] << ": " << why;
   }
 }

@@ -177,7 +177,7 @@ AttentionShape shape_for(std::int64_t batch, std::int64_t tokens, std::int64_t h
 constexpr bool can_use_a_library = kernel_form == KernelForm::device_on_chip;
 
 template <class T>
-class AttentionLibraryOf : public testing::Test {
+class AttentionLibraryOf : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!can_use_a_library) GTEST_SKIP() << "kernels of this form use no library";

@@ -268,7 +268,7 @@ struct Attention {
 };
 
 template <class T>
-class AttentionOnChip : public testing::Test {};
+class AttentionOnChip : public ::testing::Test {};
 TYPED_TEST_SUITE(AttentionOnChip, halves::Halves);
 
 /// Shapes of both widths, less and more than a tile of queries, incomplete tiles, grouped heads.

@@ -22,8 +22,8 @@ using test::rounded;
 using test::spread_values;
 
 template <class T>
-class Fp8Blocks : public testing::Test {};
-using Fp8BlockElements = testing::Types<float, bf16>;
+class Fp8Blocks : public ::testing::Test {};
+using Fp8BlockElements = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(Fp8Blocks, Fp8BlockElements);
 
 /// Where cuBLASLt looks for the scale of a block, by its documentation of "1D block scaling": tiles

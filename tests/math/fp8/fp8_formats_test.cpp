@@ -42,8 +42,8 @@ float value_of(int code) {
 }
 
 template <class F>
-class Fp8 : public testing::Test {};
-using Formats = testing::Types<e4m3, e5m2>;
+class Fp8 : public ::testing::Test {};
+using Formats = ::testing::Types<e4m3, e5m2>;
 TYPED_TEST_SUITE(Fp8, Formats);
 
 TYPED_TEST(Fp8, EveryCodeIsTheNumberItStandsFor) {

@@ -25,8 +25,8 @@ using test::rounded;
 using test::spread_values;
 
 template <class T>
-class Fp8Kernels : public testing::Test {};
-using Fp8Elements = testing::Types<float, bf16>;
+class Fp8Kernels : public ::testing::Test {};
+using Fp8Elements = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(Fp8Kernels, Fp8Elements);
 
 TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
@@ -217,7 +217,7 @@ std::vector<ProductDType> dtypes_here() {
 }
 
 template <class T>
-class Fp8Products : public testing::Test {};
+class Fp8Products : public ::testing::Test {};
 TYPED_TEST_SUITE(Fp8Products, Fp8Elements);
 
 TYPED_TEST(Fp8Products, MultiplyRoundedOperands) {

@@ -92,8 +92,8 @@ bool same_bits(const std::vector<C>& one, const std::vector<C>& other) {
 }
 
 template <class C>
-class AmxGemm : public testing::Test {};
-using Results = testing::Types<float, bf16>;
+class AmxGemm : public ::testing::Test {};
+using Results = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(AmxGemm, Results);
 
 TYPED_TEST(AmxGemm, HasTheBitsOfPlainLoops) {

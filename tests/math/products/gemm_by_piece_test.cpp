@@ -40,8 +40,8 @@ TEST(PieceTree, HasTheLargestPowerOfTwoOnItsLeft) {
 }
 
 template <class T>
-class GemmByPiece : public testing::Test {};
-using Elements = testing::Types<float, double, bf16, fp16>;
+class GemmByPiece : public ::testing::Test {};
+using Elements = ::testing::Types<float, double, bf16, fp16>;
 TYPED_TEST_SUITE(GemmByPiece, Elements);
 
 /// Computes the products of pieces one by one, and adds them by the tree.

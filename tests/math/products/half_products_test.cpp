@@ -15,7 +15,7 @@ namespace {
 using namespace halves;
 
 template <class T>
-class HalfMatrices : public testing::Test {};
+class HalfMatrices : public ::testing::Test {};
 TYPED_TEST_SUITE(HalfMatrices, Halves);
 
 struct AttentionResults {

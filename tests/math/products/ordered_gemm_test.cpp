@@ -149,15 +149,15 @@ std::string text_of(const OrderedProduct& p) {
 }
 
 template <class Types>
-class OrderedGemmOf : public testing::Test {};
+class OrderedGemmOf : public ::testing::Test {};
 template <class Factor, class Result>
 struct Elements {
   using T = Factor;
   using C = Result;
 };
 using AllElements =
-    testing::Types<Elements<float, float>, Elements<bf16, float>, Elements<bf16, bf16>,
-                   Elements<fp16, float>, Elements<fp16, fp16>>;
+    ::testing::Types<Elements<float, float>, Elements<bf16, float>, Elements<bf16, bf16>,
+                     Elements<fp16, float>, Elements<fp16, fp16>>;
 TYPED_TEST_SUITE(OrderedGemmOf, AllElements, );
 
 TYPED_TEST(OrderedGemmOf, EveryKernelHasTheBitsOfPlainLoops) {

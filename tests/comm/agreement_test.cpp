@@ -35,9 +35,9 @@ TEST(Agreement, TheLowestRankThatDiffersIsNamedOnAllRanks) {
           : "the checksum is of 1 on rank 1" + host + ", 1 on rank 0" + host;
   EXPECT_EQ(comm::disagreement(world, facts), expected);
   const auto require = [&] { comm::require_agreement(world, "data", {{"checksum", value}}); };
-  EXPECT_EQ(error_of<CollectiveError>(require),
-            text("data: the checksum is of ", second, " on rank ", second, host,
-                 ", 1 on rank 0", host));
+  EXPECT_EQ(
+      error_of<CollectiveError>(require),
+      text("data: the checksum is of ", second, " on rank ", second, host, ", 1 on rank 0", host));
 }
 
 }  // namespace

@@ -81,8 +81,7 @@ TEST(NcclOrder, RunsHaveTheSameBits) {
 }
 
 std::string refusal(config::CommunicatorsChoice choice, TransportKind transport, bool has_device) {
-  return testing::error_of(
-      [&] { train::require_communicators(choice, transport, has_device); });
+  return testing::error_of([&] { train::require_communicators(choice, transport, has_device); });
 }
 
 // Network measurements have no run with channels that they could use.

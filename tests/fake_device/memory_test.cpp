@@ -97,8 +97,9 @@ TEST(FakeDevice, HasAsMuchMemoryAsItSays) {
   const device::MemoryInfo before = device::memory_info();
   const device::DeviceBytes memory(1 << 20);
   EXPECT_EQ(before.free - device::memory_info().free, 1 << 20);
-  EXPECT_EQ(ostrakon::testing::error_of([&] { const device::DeviceBytes more(before.total); }),
-            text("cudaMalloc failed: out of memory, for ", before.total, " bytes of device memory"));
+  EXPECT_EQ(
+      ostrakon::testing::error_of([&] { const device::DeviceBytes more(before.total); }),
+      text("cudaMalloc failed: out of memory, for ", before.total, " bytes of device memory"));
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST(AddedGradients, ToOtherSumsAreRefused) {
   const auto expect_refused = [&](const char* why, const auto& change) {
     StepPlan mutant = plan;
     change(mutant);
-    expect_has(refused(mutant), why);
+    EXPECT_HAS(refused(mutant), why);
   };
   const char* const another = "which has neither the tied gradients of this leaf nor the sum";
   const auto adding = actions_of(plan, [](const Action& a) { return a.adds_gradients(); });

@@ -54,7 +54,7 @@ TEST(AuditedSteps, AreProvenAndComputeOneLeafMore) {
       plan = build_step_plan(made.model, made.ranks, made.policy, Purpose::audit);
     });
     if (!why.empty()) {
-      expect_has(why, made.purpose == Purpose::decode ? "" : "runtime.audit: memory.");
+      EXPECT_HAS(why, made.purpose == Purpose::decode ? "" : "runtime.audit: memory.");
       continue;
     }
     ++planned;
@@ -100,7 +100,7 @@ TEST(AuditedSteps, MustNotSumWhatIsComputedAgain) {
 TEST(AuditedSteps, AreRefusedWhereNoRankHasAllUnits) {
   Policy policy = make_policy(4);
   policy.stages = 2;
-  expect_has(
+  EXPECT_HAS(
       refusal([&] {
         build_stage_plans(make_model(2, false, 1), {{0, 2}, {2, 4}}, 1, policy, Purpose::audit);
       }),
@@ -111,7 +111,7 @@ TEST(AuditedSteps, AreRefusedWhereOwnersRoundWhatTheySend) {
   ModelDescription model = make_model(2, false, 1);
   model.element_bytes = 2;
   model.units[1].quantized = {{true, 0, 64}};
-  expect_has(refusal([&] { build_step_plan(model, 2, make_policy(4), Purpose::audit); }),
+  EXPECT_HAS(refusal([&] { build_step_plan(model, 2, make_policy(4), Purpose::audit); }),
              "runtime.audit: precision.gather = fp8: expected fp32");
 }
 

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "support/messages.hpp"
+
 namespace ostrakon::tests {
 
 using namespace ostrakon::plan;
@@ -25,25 +27,15 @@ inline StepPlan train_plan(const ModelDescription& model, int ranks, const Polic
 
 constexpr Space both_spaces[] = {Space::device, Space::host};
 
-/// What is said where act() throws a Refusal, or nothing.
-template <class Refusal, class Act>
-std::string said_by(const Act& act) {
-  try {
-    act();
-  } catch (const Refusal& refusal) {
-    return refusal.what();
-  }
-  return "";
-}
-/// What a user is told.
+/// Returns what a user is told where act() is refused, or nothing.
 template <class Act>
 std::string refusal(const Act& act) {
-  return said_by<Error>(act);
+  return testing::error_of<Error>(act, "");
 }
-/// What a proof says.
+/// Returns what a proof says that refuses something in act(), or nothing.
 template <class Act>
 std::string refused_by(const Act& act) {
-  return said_by<std::logic_error>(act);
+  return testing::error_of<std::logic_error>(act, "");
 }
 
 /// What the proof that the plans of ranks fit together says; of one plan, which all ranks run.
@@ -65,14 +57,9 @@ inline void expect_proven(const std::vector<StepPlan>& stages) {
 }
 inline void expect_proven(const StepPlan& plan) { expect_proven(std::vector<StepPlan>{plan}); }
 
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-inline void expect_has(const std::string& text, const std::string& part) {
-  EXPECT_TRUE(has(text, part)) << "'" << text << "' does not say '" << part << "'";
-}
 inline bool has_one_of(const std::string& text, const std::vector<std::string>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return has(text, part); });
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const auto& part) { return testing::contains(text, part); });
 }
 
 inline std::vector<std::size_t> actions_of(const StepPlan& plan,

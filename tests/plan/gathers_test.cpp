@@ -239,11 +239,11 @@ TEST(Gathers, RefuseWhatCannotBeKept) {
   const auto one_unit = [](Policy& policy) { policy.in_flight_gathers.units = 1; };
   EXPECT_EQ(refused_for(4, false, one_unit), "");
   EXPECT_EQ(refused_for(1, true, one_unit), "") << "one rank gathers nothing";
-  expect_has(refused_for(4, true, one_unit),
+  EXPECT_HAS(refused_for(4, true, one_unit),
              "parallel.in_flight_gathers = 1: head and embedding are gathered together");
-  expect_has(refused_for(4, false, [](Policy& policy) { policy.in_flight_gathers.bytes = 1000; }),
+  EXPECT_HAS(refused_for(4, false, [](Policy& policy) { policy.in_flight_gathers.bytes = 1000; }),
              " alone has ");
-  expect_has(refused_for(6, false,
+  EXPECT_HAS(refused_for(6, false,
                          [](Policy& policy) {
                            policy.reshard_after_forward = {Reshard::partly, 4};
                          }),
@@ -251,12 +251,12 @@ TEST(Gathers, RefuseWhatCannotBeKept) {
   UnitRule rule;
   const auto with_rule = [&](Policy& policy) { policy.units = {rule}; };
   rule.pattern = "blocks.*";
-  expect_has(refused_for(4, false, with_rule),
+  EXPECT_HAS(refused_for(4, false, with_rule),
              "parallel.units: blocks.* matches none of the model's units, which are embedding, "
              "block.0, ... head");
   rule.pattern = "block.*";
   rule.backward_prefetch = Prefetch{1, {"block.7"}};
-  expect_has(refused_for(4, false, with_rule),
+  EXPECT_HAS(refused_for(4, false, with_rule),
              "parallel.units: backward_prefetch block.7: the model has no such unit");
 }
 

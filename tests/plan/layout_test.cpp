@@ -69,10 +69,10 @@ TEST(Layouts, AreInTwoLevelsWhereItPaysOrIsAsked) {
   EXPECT_EQ(refused(8, 4, 4), "");
   EXPECT_EQ(refused(8, 2, 4), "");
   EXPECT_EQ(refused(12, 3, 6), "");
-  expect_has(refused(6, 0, 3),
+  EXPECT_HAS(refused(6, 0, 3),
              key + "nodes have 3 ranks of a shard group; expected a power of two");
-  expect_has(refused(12, 2, 6), key + "nodes have 3 ranks of a replicate group");
-  expect_has(refused(12, 6, 4), key +
+  EXPECT_HAS(refused(12, 2, 6), key + "nodes have 3 ranks of a replicate group");
+  EXPECT_HAS(refused(12, 6, 4), key +
                                     "shard groups of 6 ranks don't have equally many on each "
                                     "node of 4; expected parallel.shard_group to divide");
 }
@@ -103,7 +103,7 @@ TEST(Layouts, LevelsAreInsideTheTreesOfAGrain) {
   EXPECT_EQ(node(4, 4, Accumulation::shard_each), 8);
   policy.hierarchical.kind = Hierarchical::always;
   EXPECT_EQ(node(8, 4, Accumulation::reduce_each), 8);
-  expect_has(
+  EXPECT_HAS(
       refusal([&] { node(4, 4, Accumulation::reduce_each); }),
       "parallel.hierarchical_collectives = always: trees over training.sum_grain = 4 leaves");
 }

@@ -76,10 +76,10 @@ TEST(Lifetimes, OfCodesNameTheKeysOfGathers) {
   const Planned planned = make(model, 4, make_policy(Sharding::full, 4));
   const std::string text = lifetimes_text(planned.plan, planned.memory, planned.host_memory,
                                           find(planned, "block.0 quantized"), 1);
-  expect_has(text,
+  EXPECT_HAS(text,
              "precision.gather, parallel.forward_prefetch, parallel.backward_prefetch, "
              "parallel.in_flight_gathers\n");
-  EXPECT_FALSE(has(text, "precision.reduce")) << text;
+  EXPECT_LACKS(text, "precision.reduce") << text;
 }
 
 }  // namespace

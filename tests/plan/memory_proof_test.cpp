@@ -105,7 +105,7 @@ struct Handmade {
 };
 
 void expect_refused(const Handmade& handmade, const std::string& because) {
-  expect_has(handmade.refused(), because);
+  EXPECT_HAS(handmade.refused(), because);
 }
 
 TEST(Proof, HoldsWhereOneBufferFollowsAnother) {

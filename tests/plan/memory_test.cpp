@@ -21,7 +21,7 @@ TEST(MemoryPlan, ASpaceWithoutBuffersNeedsNothing) {
   EXPECT_EQ(memory.arena_bytes, 0);
   EXPECT_EQ(memory.peak_action, -1);
   EXPECT_NO_THROW(prove_memory(plan, memory));
-  expect_has(memory_table(plan, memory), "no action");
+  EXPECT_HAS(memory_table(plan, memory), "no action");
 }
 
 TEST(MemoryPlan, ArenasOfPlansThatAreAlikeAreKnown) {
@@ -58,8 +58,8 @@ TEST(MemoryPlan, LongPlansArePlacedToo) {
 TEST(MemoryPlan, TableNamesThePeak) {
   const StepPlan plan = train_plan(make_model(2, false, 10), 2, make_policy(4));
   const std::string table = memory_table(plan, plan_memory(plan));
-  expect_has(table, "optimizer state");
-  expect_has(table, "peak at ");
+  EXPECT_HAS(table, "optimizer state");
+  EXPECT_HAS(table, "peak at ");
 }
 
 // ---- real models

@@ -117,8 +117,8 @@ TEST(Phases, ProofRefusesAnotherWorkspaceThanTheKeptOne) {
   };
   EXPECT_EQ(refused_with([](StepPlan&, Use&) {}), "");
   const char* const words = "does not work in the workspace that the phase before it has kept";
-  expect_has(refused_with([](StepPlan&, Use& use) { use.access = Access::write; }), words);
-  expect_has(refused_with([](StepPlan& its, Use& use) {
+  EXPECT_HAS(refused_with([](StepPlan&, Use& use) { use.access = Access::write; }), words);
+  EXPECT_HAS(refused_with([](StepPlan& its, Use& use) {
                its.buffers.push_back(Buffer(its.buffers[use.buffer]));
                use.buffer = static_cast<int>(its.buffers.size()) - 1;
              }),
@@ -148,7 +148,7 @@ TEST(Phases, ProofRefusesOverlapThatIsNotWaitedFor) {
       if (action.buffer(Role::second_recv_buffer) >= 0)
         std::swap(use_in(action, Role::recv_buffer).role,
                   use_in(action, Role::second_recv_buffer).role);
-    expect_has(refused(swapped), "what it reads did not come of the exchange of phase 0");
+    EXPECT_HAS(refused(swapped), "what it reads did not come of the exchange of phase 0");
   }
 }
 
@@ -212,7 +212,7 @@ TEST(Phases, RefuseReadsOfWhatIsNotHandedOver) {
     one.change(phases);
     const std::string said = refusal([&] { check_reads(phases, "u", "forward"); });
     EXPECT_EQ(said.empty(), one.words.empty()) << said;
-    expect_has(said, one.words);
+    EXPECT_HAS(said, one.words);
   }
 }
 
@@ -236,7 +236,7 @@ TEST(Phases, RefuseExchangesThatDivideNothing) {
     change(two.model.units[1]);
     const std::string said = refusal([&] { two.build(); });
     EXPECT_EQ(said.empty(), words.empty()) << said;
-    expect_has(said, words);
+    EXPECT_HAS(said, words);
   }
 }
 
@@ -280,7 +280,7 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
     one.change(mutant, mutant.actions[actions_of(mutant, of_kind(Kind::exchange)).front()]);
     const std::string reason = refused(ranks);
     EXPECT_EQ(reason.empty(), one.reason.empty()) << reason;
-    expect_has(reason, one.reason);
+    EXPECT_HAS(reason, one.reason);
   }
 }
 

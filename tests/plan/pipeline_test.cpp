@@ -332,8 +332,8 @@ TEST(Stages, RulesForUnitsAreForTheStagesThatHaveThem) {
     return refusal([&] { four.build(); });
   };
   EXPECT_EQ(refused_rule("block.0", "block.3"), "");
-  expect_has(refused_rule("blok.0", "block.3"), "blok.0 matches none of the model's units");
-  expect_has(refused_rule("block.0", "block.33"), "prefetch block.33: the model has no such unit");
+  EXPECT_HAS(refused_rule("blok.0", "block.3"), "blok.0 matches none of the model's units");
+  EXPECT_HAS(refused_rule("block.0", "block.33"), "prefetch block.33: the model has no such unit");
 }
 
 TEST(Stages, RefuseWhatNoPipelineCanBe) {
@@ -342,14 +342,14 @@ TEST(Stages, RefuseWhatNoPipelineCanBe) {
     return refusal([&] { four.build(purpose); });
   };
   EXPECT_EQ(refused_for(), "");
-  expect_has(refused_for(Purpose::decode), "expected one stage, not 4");
+  EXPECT_HAS(refused_for(Purpose::decode), "expected one stage, not 4");
   four.ranges[1].first = 3;
-  expect_has(refused_for(), "chunk 1 has the units [3, 4), expected some from 2 on");
+  EXPECT_HAS(refused_for(), "chunk 1 has the units [3, 4), expected some from 2 on");
   four.ranges = {{0, 2}, {2, 4}};
-  expect_has(refused_for(), "the chunks have 4 units of 8");
+  EXPECT_HAS(refused_for(), "the chunks have 4 units of 8");
   four = FourStages();
   four.model.units[3].output_bytes = 0;
-  expect_has(refused_for(), "block.2 is the last of chunk 1 and leaves nothing");
+  EXPECT_HAS(refused_for(), "block.2 is the last of chunk 1 and leaves nothing");
 }
 
 }  // namespace

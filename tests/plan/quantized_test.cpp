@@ -47,7 +47,7 @@ TEST(Quantized, ManyRunsAreRefused) {
   std::vector<FlatElements> weights;
   for (std::int64_t run = 0; run <= QuantizedFlat::most_runs; ++run)
     weights.push_back({128 * run, 128 * run + 64});
-  expect_has(refusal([&] { QuantizedFlat(weights, 64 * 1024, 2); }),
+  EXPECT_HAS(refusal([&] { QuantizedFlat(weights, 64 * 1024, 2); }),
              "precision.gather = fp8: a unit has more than 128 runs of weights");
   weights.pop_back();
   EXPECT_EQ(QuantizedFlat(weights, 64 * 1024, 2).runs, QuantizedFlat::most_runs);
@@ -146,9 +146,10 @@ void expect_other_bytes_are_refused(const StepPlan& plan, std::size_t g) {
   if (gather.buffer(Role::shard) >= 0) {
     EXPECT_NE(other_kind(Role::shard), "");
   }
-  if (buffer_of(plan, gather, Role::parameters).quantized)
-    expect_has(changed([](StepPlan&, Action& x) { x.converts = !x.converts; }),
+  if (buffer_of(plan, gather, Role::parameters).quantized) {
+    EXPECT_HAS(changed([](StepPlan&, Action& x) { x.converts = !x.converts; }),
                "is quantized, otherwise than by rounding masters");
+  }
 }
 
 /// Plans of all that is allowed with full sharding are proven; changed ones are not.
@@ -200,7 +201,7 @@ TEST(Quantized, LimitsInBytesCountCodes) {
   policy.in_flight_gathers.bytes = 2 * plan.elements(block, {}) + plan.quantized_bytes(block, {});
   expect_proven(train_plan(model, 2, policy));
   --policy.in_flight_gathers.bytes;
-  expect_has(refusal([&] { train_plan(model, 2, policy); }), "parallel.in_flight_gathers = ");
+  EXPECT_HAS(refusal([&] { train_plan(model, 2, policy); }), "parallel.in_flight_gathers = ");
 }
 
 TEST(Quantized, LevelsAreChosenByTheBytesThatAreSent) {

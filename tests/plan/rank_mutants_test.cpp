@@ -390,7 +390,7 @@ std::map<std::string, int> refuse_all(const std::vector<NamedMutation>& mutation
           continue;
         }
         EXPECT_TRUE(has_one_of(reason, mutation.reasons));
-        if (has(reason, "they stop each other")) {
+        if (testing::contains(reason, "they stop each other")) {
           EXPECT_EQ(run(), "stuck");
         }
         ++counts[mutation.name];

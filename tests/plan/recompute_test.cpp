@@ -84,7 +84,7 @@ TEST(Recompute, OfOtherParametersIsRefused) {
     action.uses.erase(action.uses.begin() +
                       (&use_in(action, Role::tied_parameters) - &*action.uses.begin()));
   };
-  expect_has(refused_with(model, Sharding::full, without_tied),
+  EXPECT_HAS(refused_with(model, Sharding::full, without_tied),
              "reads other parameters than forward");
   const auto read_instead = [](Role role, int unit) {
     return [=](const StepPlan& plan, Action& action) {
@@ -92,15 +92,15 @@ TEST(Recompute, OfOtherParametersIsRefused) {
     };
   };
   const auto own = read_instead(Role::parameters, tied_block);
-  expect_has(refused_with(model, Sharding::full, own), "needs space for the whole");
-  expect_has(
+  EXPECT_HAS(refused_with(model, Sharding::full, own), "needs space for the whole");
+  EXPECT_HAS(
       refused_with(model, Sharding::full, read_instead(Role::tied_parameters, tied_to_block)),
       "needs space for the whole");
-  expect_has(refused_with(model, Sharding::none, read_instead(Role::tied_parameters, 2)),
+  EXPECT_HAS(refused_with(model, Sharding::none, read_instead(Role::tied_parameters, 2)),
              "reads other parameters than forward");
   ModelDescription of_bf16 = model;
   of_bf16.element_bytes = 2;
-  expect_has(refused_with(of_bf16, Sharding::none, own), "needs elements of 2 bytes");
+  EXPECT_HAS(refused_with(of_bf16, Sharding::none, own), "needs elements of 2 bytes");
 }
 
 }  // namespace

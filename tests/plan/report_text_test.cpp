@@ -17,19 +17,19 @@ std::string text_of(const Policy& policy) { return make(make_model(3), 4, policy
 TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
   const std::string none = text_of(offloading_policy(Offload::none, 8));
   for (const char* words : {"host memory of a rank", "updated on the host", "frozen"})
-    EXPECT_FALSE(has(none, words)) << words;
+    EXPECT_LACKS(none, words) << words;
   // Batches and the step's sums alone.
   for (const char* words :
        {"  copied to the device             1.00 KiB  2 copies\n",
         "  copied to the host               1.25 KiB  1 copy\n", "arena on the host"})
-    expect_has(none, words);
+    EXPECT_HAS(none, words);
   const std::string all = text_of(offloading_policy(Offload::all, 8));
   for (const char* words :
        {"\nhost memory of a rank, most at ", "\nbetween host and device in a step\n",
         "  copied to the device ", "  copied to the host ", "  updated on the host ",
         "  copied while computing ", "  copied while nothing computes ", " copies, "})
-    expect_has(all, words);
-  EXPECT_FALSE(has(all, "arena on the host"));
+    EXPECT_HAS(all, words);
+  EXPECT_LACKS(all, "arena on the host");
 }
 
 TEST(Report, SaysWhereUpdatesBeginEarly) {
@@ -49,7 +49,7 @@ TEST(Report, SaysWhereUpdatesBeginEarly) {
 TEST(Report, TheCallersRowsOfTheModelAreShown) {
   Planned planned = make(make_model(2), 8, make_policy(Sharding::full, 8));
   planned.report.model = {{"layers", "2: of a kind"}};
-  expect_has(planned.text(), "\n  layers                       2: of a kind\n");
+  EXPECT_HAS(planned.text(), "\n  layers                       2: of a kind\n");
 }
 
 TEST(Report, ElementsForAlignmentAreNoParameters) {
@@ -104,8 +104,8 @@ TEST(Report, NamesOfActionsSayWhen) {
       EXPECT_EQ(name, plan.describe(plan.actions[a]));
     }
     if (kind == Kind::reduce_scatter && a + 1 < static_cast<int>(plan.actions.size())) {
-      expect_has(name, ") after ");
-      expect_has(name, "micro-batch ");
+      EXPECT_HAS(name, ") after ");
+      EXPECT_HAS(name, "micro-batch ");
     }
   }
   EXPECT_EQ(gathers, static_cast<int>(names.size()));
@@ -121,8 +121,8 @@ TEST(Report, PaddingIsShown) {
   const std::int64_t true_elements = 1000 + 513 + 512 * (3 + 5);
   const std::int64_t padded = 1024 + 1024 + 512 * (3 + 5);
   const std::string text = planned.text();
-  expect_has(text, "  parameters                          5,609  in 4 units\n");
-  expect_has(text,
+  EXPECT_HAS(text, "  parameters                          5,609  in 4 units\n");
+  EXPECT_HAS(text,
              "  padded                              6,144  535 elements of padding, "
              "9.54 %\n");
   const Json json = planned.json();
@@ -140,8 +140,11 @@ TEST(Report, SaysWhetherTheBitsAreThoseOfOneRank) {
     const bool same = ranks != 6;
     EXPECT_EQ(planned.plan.has_the_bits_of_one_rank(), same);
     const std::string text = planned.text();
-    EXPECT_EQ(has(text, "  sums over leaves             bitwise equal to 1 rank\n"), same);
-    EXPECT_EQ(has(text, "  sums over leaves             equal to 1 rank up to rounding\n"), !same);
+    EXPECT_EQ(testing::contains(text, "  sums over leaves             bitwise equal to 1 rank\n"),
+              same);
+    EXPECT_EQ(
+        testing::contains(text, "  sums over leaves             equal to 1 rank up to rounding\n"),
+        !same);
     EXPECT_EQ(planned.json()["has_the_bits_of_one_rank"], same);
   }
 }
@@ -153,37 +156,37 @@ TEST(Report, SaysInWhichOrderAGrainSums) {
   const std::string order =
       "  order of sums                trees over 4 leaves, accumulated in "
       "order\n";
-  expect_has(text(), "  sums over leaves             bitwise equal to 1 rank\n" + order);
+  EXPECT_HAS(text(), "  sums over leaves             bitwise equal to 1 rank\n" + order);
   policy.accumulation = Accumulation::reduce_last;
   const std::string why =
       "  sums over leaves             equal to 1 rank up to rounding\n"
       "                               training.sum_grain = 4: ranks of a shard "
       "group add sums of 8 leaves each by a tree, not in order; "
       "parallel.accumulation = shard_each sums as one rank does\n";
-  expect_has(text(), why + order);
+  EXPECT_HAS(text(), why + order);
   policy.shard_group = 4;
   policy.accumulation = Accumulation::shard_each;
-  expect_has(text(),
+  EXPECT_HAS(text(),
              "training.sum_grain = 4: replicas add sums of 32 leaves each by a "
              "tree, not in order; parallel.accumulation = reduce_each "
              "sums as one rank does\n");
   policy.sum_grain = 64;
-  EXPECT_FALSE(has(text(), "order of sums"));
+  EXPECT_LACKS(text(), "order of sums");
 }
 
 TEST(Report, ShowsTheStrategyThatTheCallerNames) {
   Planned planned = make(make_model(2), 2, make_policy(Sharding::none, 4));
-  EXPECT_FALSE(has(planned.text(), "strategy\n"));
+  EXPECT_LACKS(planned.text(), "strategy\n");
   const std::string rules(400, 'x');
   planned.report.strategy = {{"sharding", "none"}, {"units", rules}, {"reshard", ""}};
   std::string text = planned.text();
-  expect_has(text, "strategy\n  sharding                     none\n");
-  expect_has(text, "  units                        " + rules + "\n");
-  expect_has(text, "  reshard                      none\n");
-  EXPECT_FALSE(has(text, "no effect"));
+  EXPECT_HAS(text, "strategy\n  sharding                     none\n");
+  EXPECT_HAS(text, "  units                        " + rules + "\n");
+  EXPECT_HAS(text, "  reshard                      none\n");
+  EXPECT_LACKS(text, "no effect");
   planned.report.strategy[1].has_effect = planned.report.strategy[2].has_effect = false;
   text = planned.text();
-  expect_has(text, "  no effect with this sharding units, reshard\n");
+  EXPECT_HAS(text, "  no effect with this sharding units, reshard\n");
   const Json json = planned.json();
   EXPECT_EQ(json["strategy"]["sharding"], "none");
   EXPECT_EQ(json["strategy"]["units"], rules);
@@ -208,24 +211,24 @@ TEST(Report, FlopsAreInTheUnitThatKeepsThemShort) {
   model.units[1].backward.front().flops = 1.2e14;
   const Planned planned = make(model, 1, make_policy(Sharding::full, 1));
   const std::string text = planned.text();
-  expect_has(text, "        number        TFLOP\n");
-  expect_has(text, "  forward                                 2           60\n");
-  expect_has(text, "          180\n");
-  EXPECT_FALSE(has(text, "GFLOP"));
+  EXPECT_HAS(text, "        number        TFLOP\n");
+  EXPECT_HAS(text, "  forward                                 2           60\n");
+  EXPECT_HAS(text, "          180\n");
+  EXPECT_LACKS(text, "GFLOP");
 }
 
 TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {
   const Planned planned = make(make_model(12), 2, make_policy(Sharding::full, 4));
   const std::string text = planned.text();
-  expect_has(text, "most at " + planned.report.device.peak_action);
-  expect_has(text, "block.0 ... block.10, each of 11");
+  EXPECT_HAS(text, "most at " + planned.report.device.peak_action);
+  EXPECT_HAS(text, "block.0 ... block.10, each of 11");
   const GradientBytes& gradients = planned.report.device.peak_gradients;
   EXPECT_GT(gradients.in_flight, 0);
-  expect_has(text, "\n    of units in flight");
+  EXPECT_HAS(text, "\n    of units in flight");
   EXPECT_EQ(text.find("\n    partial sums") != std::string::npos, gradients.partial_sums > 0)
       << text;
   EXPECT_EQ(text.find("\n    sums") != std::string::npos, gradients.sums > 0);
-  expect_has(text, "inside a node");
+  EXPECT_HAS(text, "inside a node");
 }
 
 }  // namespace

@@ -219,13 +219,13 @@ TEST(Report, OnlyTheEndsOfAStepSendWhileNothingComputes) {
   EXPECT_EQ(overlap.most_units_in_flight, 2);
   EXPECT_EQ(overlap.most_bytes_in_flight, embedding + block);
   const std::string text = planned.text();
-  expect_has(text, "sent while nothing computes");
+  EXPECT_HAS(text, "sent while nothing computes");
   // The embedding is gathered once, the head too, the blocks twice; all are reduced.
   const double once = embedding + 6 * block + head;
   const double percent = 100.0 - 100.0 * 2 * embedding / (2 * (2 * once + 5 * block));
   char shown[64];
   std::snprintf(shown, sizeof shown, " collectives, %.1f %% of the bytes: ", percent);
-  expect_has(text, shown);
+  EXPECT_HAS(text, shown);
   EXPECT_NEAR(planned.json()["overlap"]["percent_of_bytes_while_computing"], percent, 1e-9);
 }
 

@@ -55,7 +55,7 @@ TEST(ShorterSteps, AreExactWhereAllIsLinear) {
         ShortenedCase{16, 2, 8, 64, 2}, ShortenedCase{32, 2, 2, 256, 8},
         ShortenedCase{32, 4, 1, 32, 1}, ShortenedCase{64, 1, 2, 1024, 4},
         ShortenedCase{24, 1, 6, 72, 3}}) {
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << of.stages << " stages, " << of.chunks << " chunks of " << of.layers_of_chunk
                  << ", micro-batches " << of.micro_batches);
     Policy policy;

@@ -93,7 +93,7 @@ TEST(StageProof, AssumesNoBuffering) {
   Random random(24);
   EXPECT_EQ(RankOracle(crossed, Sending::buffered, random).run(), "");
   EXPECT_EQ(RankOracle(crossed, Sending::rendezvous, random).run(), "stuck");
-  expect_has(
+  EXPECT_HAS(
       refused(crossed),
       "they stop each other: stage 0's send(micro-batch 0, to stage 1) matches stage 1's "
       "receive(micro-batch 0, from stage 0), which comes after stage 1's send(micro-batch 0, "
@@ -110,7 +110,7 @@ TEST(StageProof, FindsCirclesOfManyStages) {
   std::vector<StepPlan> stages;
   for (int s = 0; s < 5; ++s)
     stages.push_back(HandMade(s, 5).send((s + 1) % 5, false).receive((s + 4) % 5, false).plan());
-  expect_has(refused(all_ranks(stages)), "they stop each other");
+  EXPECT_HAS(refused(all_ranks(stages)), "they stop each other");
   stages[2] = HandMade(2, 5).receive(1, false).send(3, false).plan();
   EXPECT_EQ(refused(all_ranks(stages)), "");
 }
@@ -126,8 +126,8 @@ TEST(StageProof, NamesTheRankWhereThoseOfAStageDiffer) {
   const auto gathers = actions_of(own, of_kind(Kind::gather));
   remove_action(own, gathers.back());
   const std::string reason = refused(ranks);
-  expect_has(reason, "stage 1 (rank 4)'s ");
-  expect_has(reason, "where stage 1 (rank 5) submits no more");
+  EXPECT_HAS(reason, "stage 1 (rank 4)'s ");
+  EXPECT_HAS(reason, "where stage 1 (rank 5) submits no more");
 }
 
 TEST(StageProof, RefusesPlansThatAreNotOfOneStep) {
@@ -140,9 +140,9 @@ TEST(StageProof, RefusesPlansThatAreNotOfOneStep) {
     return refused_by([&] { prove_ranks(ranks); });
   };
   EXPECT_EQ(reason({&plans[0], &plans[0], &plans[1], &plans[1]}), "");
-  expect_has(reason({&plans[0], &plans[0], &plans[1]}), "plans of 3 ranks of 4");
-  expect_has(reason({&plans[0], &plans[0], &longer[1], &longer[1]}), "for other axes");
-  expect_has(reason({&plans[0], &plans[1], &plans[0], &plans[1]}),
+  EXPECT_HAS(reason({&plans[0], &plans[0], &plans[1]}), "plans of 3 ranks of 4");
+  EXPECT_HAS(reason({&plans[0], &plans[0], &longer[1], &longer[1]}), "for other axes");
+  EXPECT_HAS(reason({&plans[0], &plans[1], &plans[0], &plans[1]}),
              "rank 1 is of stage 0, its plan is that of stage 1");
 }
 
@@ -244,7 +244,7 @@ TEST(StageProof, RefusesAnUpdateThatDoesNotWaitForTheSums) {
         break;
       }
   EXPECT_EQ(waits, 1);
-  expect_has(refused(plan), "does not wait for the step's sums");
+  EXPECT_HAS(refused(plan), "does not wait for the step's sums");
 }
 
 TEST(StageProof, SeesEverySpanThatTheSecondLevelOfAGatherCanNotBeOver) {
@@ -260,7 +260,7 @@ TEST(StageProof, SeesEverySpanThatTheSecondLevelOfAGatherCanNotBeOver) {
                            Span{Axis::shard, 2, 4}, Span{Axis::shard, 1}}) {
     StepPlan mutant = plan;
     mutant.actions[found.front()].span = span;
-    expect_has(refused(mutant), ", which has parts over 4 ranks along shard");
+    EXPECT_HAS(refused(mutant), ", which has parts over 4 ranks along shard");
   }
 }
 
@@ -275,13 +275,13 @@ TEST(StageProof, RanksOfAGroupSumByTheSameTrees) {
   EXPECT_EQ(refused(ranks), "");
   ranks.plans.push_back(build(2));
   ranks.plan_of_rank[2] = 1;
-  expect_has(refused(ranks), "they sum by other trees");
+  EXPECT_HAS(refused(ranks), "they sum by other trees");
   ranks.plans.back() = ranks.plans.front();
   for (Action& action : ranks.plans.back().actions)
     if (action.kind == Kind::reduce_scatter)
       for (Use& use : action.uses)
         if (use.role == Role::gradient_shard) use.access = Access::read_write;
-  expect_has(refused(ranks), "one adds to the sum so far, one begins it");
+  EXPECT_HAS(refused(ranks), "one adds to the sum so far, one begins it");
 }
 
 }  // namespace

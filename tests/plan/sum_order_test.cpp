@@ -184,7 +184,7 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
     StepPlan plan;
     const std::string error = refusal([&] { plan = plan_of(one.ranks, one.policy); });
     if (!error.empty()) {
-      expect_has(error, "parallel.leaf_order = ");
+      EXPECT_HAS(error, "parallel.leaf_order = ");
       EXPECT_NE(one.policy.leaf_order, LeafOrder::ascending);
       ++refused;
       return;
@@ -463,7 +463,7 @@ TEST(SumOrder, RefusesAGrainThatIsNoPowerOfTwo) {
   Policy policy = make_policy(16);
   for (std::int64_t grain : {-8, 3, 6, 12}) {
     policy.sum_grain = grain;
-    expect_has(refusal([&] { plan_of(2, policy); }), text("training.sum_grain = ", grain, ": "));
+    EXPECT_HAS(refusal([&] { plan_of(2, policy); }), text("training.sum_grain = ", grain, ": "));
   }
 }
 

@@ -205,7 +205,7 @@ TEST(TensorProof, RefusesOtherRanksForExperts) {
       StepPlan mutant = plan;
       mutant.actions[a].span = other;
       fit_buffers(mutant, mutant.actions[a]);
-      expect_has(refused(mutant), "over 4 ranks along tensor_shard");
+      EXPECT_HAS(refused(mutant), "over 4 ranks along tensor_shard");
       ++others;
     }
   }
@@ -219,9 +219,9 @@ TEST(TensorProof, RefusesOtherRanksForExperts) {
     return refusal([&] { train_plan(model, 4, policy); });
   };
   EXPECT_EQ(refusal_of({Axis::tensor_shard, 4}), "");
-  expect_has(refusal_of({Axis::tensor_shard, 2, 2}),
+  EXPECT_HAS(refusal_of({Axis::tensor_shard, 2, 2}),
              "is over 2 ranks, tensor ranks among them; expected a multiple of the 2 tensor ranks");
-  expect_has(refusal_of({Axis::tensor_shard, 3}), "which do not divide the 4 along tensor_shard");
+  EXPECT_HAS(refusal_of({Axis::tensor_shard, 3}), "which do not divide the 4 along tensor_shard");
 }
 
 TEST(TensorProof, SaysWhatAUnitAsksFor) {
@@ -272,28 +272,28 @@ TEST(TensorProof, RefusesGathersOfParametersOverTensorRanks) {
   for (const StepPlan& plan : training_plans()) {
     const std::string pieces = text("parts over ", plan.grid.tensor(), " ranks along tensor");
     for (int unit = 0; unit + 1 < static_cast<int>(plan.units.size()); ++unit)
-      expect_has(refused(with_a_gather_of_all(plan, unit)), ", needs space for " + pieces);
+      EXPECT_HAS(refused(with_a_gather_of_all(plan, unit)), ", needs space for " + pieces);
     // Along tensor instead of shard: of the same parts, to what is left then, from step to step.
     for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
       StepPlan mutant = plan;
       const auto gathers = actions_of(plan, of_kind(Kind::gather, unit));
       ASSERT_FALSE(gathers.empty());
       for (std::size_t a : gathers) mutant.actions[a].span = plan.grid.span(Axis::tensor);
-      expect_has(refused(mutant), "its buffers are not parts over these ranks");
+      EXPECT_HAS(refused(mutant), "its buffers are not parts over these ranks");
       const Spans shards{plan.grid.span(Axis::shard)};
       for (std::size_t a : gathers)
         buffer_of(mutant, mutant.actions[a], Role::parameters).divided = shards;
-      expect_has(refused(mutant), "its buffers are not parts over these ranks");
+      EXPECT_HAS(refused(mutant), "its buffers are not parts over these ranks");
       Spans& masters = mutant.buffers[plan.units[unit].masters].divided;
       masters = shards;
       masters.push(plan.grid.span(Axis::tensor));
-      expect_has(refused(mutant), ", its layout for " + pieces + ", then ");
+      EXPECT_HAS(refused(mutant), ", its layout for " + pieces + ", then ");
       ++changed;
     }
     // Every rank has the whole from step to step.
     StepPlan mutant = plan;
     mutant.buffers[plan.units[1].masters].divided = {plan.grid.span(Axis::shard)};
-    expect_has(refused(mutant), "not parts over these ranks");
+    EXPECT_HAS(refused(mutant), "not parts over these ranks");
   }
   EXPECT_EQ(changed, 24);
 }
@@ -309,8 +309,8 @@ TEST(TensorProof, RefusesGradientsOfAllPiecesOnARank) {
         buffer.bytes *= 2;
       }
     const std::string reason = refused(mutant);
-    expect_has(reason, "'s backward(");
-    expect_has(reason, ", needs space for parts over 2 ranks along tensor in '" +
+    EXPECT_HAS(reason, "'s backward(");
+    EXPECT_HAS(reason, ", needs space for parts over 2 ranks along tensor in '" +
                            plan.units[unit].name + " gradients', which is for the whole");
   }
 }
@@ -323,14 +323,16 @@ TEST(TensorProof, RefusesSumsOfGradientsOverTensorRanks) {
       StepPlan mutant = plan;
       Action& sum = mutant.actions[a];
       sum.span = plan.grid.span(Axis::tensor);
-      expect_has(refused(mutant), parts);
+      EXPECT_HAS(refused(mutant), parts);
       Spans& divided = buffer_of(mutant, sum, Role::gradient_shard).divided;
       divided = buffer_of(mutant, sum, Role::parameter_gradients).divided;
       divided.push(sum.span);
       // Where another sum takes the part, it has not what it needs.
       const std::string reason = refused(mutant);
       const bool is_taken = reason.find(parts) != std::string::npos;
-      if (!is_taken) expect_has(reason, "the order of sums has no such span");
+      if (!is_taken) {
+        EXPECT_HAS(reason, "the order of sums has no such span");
+      }
       ++(is_taken ? to_parts : in_order);
     }
   EXPECT_GT(to_parts, 5);
@@ -349,9 +351,9 @@ TEST(TensorProof, RefusesOrdersOfExchangesThatDifferInATensorGroup) {
       RankPlans ranks = all_ranks({plan});
       swap_places(ranks.own_plan(rank), exchanges[i], exchanges[i + 1]);
       const std::string reason = refused(ranks);
-      expect_has(reason, "of a group's collectives on stream exchange, number ");
-      expect_has(reason, text("rank ", rank));
-      expect_has(reason, "they are not the same");
+      EXPECT_HAS(reason, "of a group's collectives on stream exchange, number ");
+      EXPECT_HAS(reason, text("rank ", rank));
+      EXPECT_HAS(reason, "they are not the same");
       // MPI cannot tell some apart: the run would end normally with wrong rows.
       const Action &one = plan.actions[exchanges[i]], &other = plan.actions[exchanges[i + 1]];
       const bool are_alike = one.exchange == other.exchange && one.elements == other.elements;
@@ -369,8 +371,8 @@ TEST(TensorProof, RefusesOrdersOfExchangesThatDifferInATensorGroup) {
       for (int place = 0; place < span.ranks; ++place)
         alike.plan_of_rank[static_cast<std::size_t>(first + place * step)] = 1;
       const std::string group = refused(alike);
-      expect_has(group, text("rank ", first, "'s exchange("));
-      expect_has(group, "its phase has not left this");
+      EXPECT_HAS(group, text("rank ", first, "'s exchange("));
+      EXPECT_HAS(group, "its phase has not left this");
     }
   }
   EXPECT_GT(swapped, 200);
@@ -404,9 +406,9 @@ TEST(TensorProof, FindsCirclesOfExchangesAndGathers) {
   EXPECT_EQ(outcome({1, 2}, {0}), "");
   EXPECT_EQ(outcome({1}, {0, 3}), "");
   for (const std::string& reason : {outcome({1, 2}, {0, 3}), outcome({0, 3}, {1, 2})}) {
-    expect_has(reason, "they stop each other: ");
-    expect_has(reason, "exchange(block.0, micro-batch 0, phase 0)");
-    expect_has(reason, "gather(block.1)");
+    EXPECT_HAS(reason, "they stop each other: ");
+    EXPECT_HAS(reason, "exchange(block.0, micro-batch 0, phase 0)");
+    EXPECT_HAS(reason, "gather(block.1)");
   }
 }
 
@@ -422,7 +424,7 @@ TEST(TensorProof, FindsPhasesThatAreMissingOrComputedTwice) {
       if (phases.empty()) continue;
       StepPlan shorter = plan;
       remove_action(shorter, phases.back());
-      expect_has(refused(shorter), " phases of ");
+      EXPECT_HAS(refused(shorter), " phases of ");
       StepPlan longer = plan;
       insert_action(longer, phases.back() + 1, plan.actions[phases.back()]);
       EXPECT_NE(refused(longer), "") << name(kind) << unit;

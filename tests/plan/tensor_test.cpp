@@ -390,7 +390,7 @@ TEST(TensorPlans, GatherWhatARankComputesWith) {
       limit = std::max(limit, (unit.parameter_elements / tensor + 127) / 128 * 128 * 4);
     EXPECT_EQ(refusal([&] { train_plan(model, ranks.all(), policy); }), "");
     --limit;
-    expect_has(refusal([&] { train_plan(model, ranks.all(), policy); }),
+    EXPECT_HAS(refusal([&] { train_plan(model, ranks.all(), policy); }),
                "expected as much or more");
   }
 }
@@ -439,16 +439,16 @@ TEST(TensorPlans, RefuseModelsThatAreNotInSoManyPieces) {
   };
   const ModelDescription two = TensorDecoder(2).description(),
                          four = TensorDecoder(4).description(), small = make_model(1, false, 3);
-  expect_has(refused_model(four, 2, 4), "divided over 4 tensor ranks; expected 2");
-  expect_has(refused_model(small, 2, 1), "divided over 1 tensor ranks; expected 2");
+  EXPECT_HAS(refused_model(four, 2, 4), "divided over 4 tensor ranks; expected 2");
+  EXPECT_HAS(refused_model(small, 2, 1), "divided over 1 tensor ranks; expected 2");
   const std::string exchange = "unit embedding: the exchange after phase 0 of forward is over ";
-  expect_has(refused_model(four, 2, 2),
+  EXPECT_HAS(refused_model(four, 2, 2),
              exchange + "4 ranks, which do not divide the 2 along tensor");
-  expect_has(refused_model(two, 4, 4), exchange + "2 tensor ranks of 4; expected all");
+  EXPECT_HAS(refused_model(two, 4, 4), exchange + "2 tensor ranks of 4; expected all");
   ModelDescription odd = small;
   odd.tensor_ranks = 2;
   odd.units[1].parameter_elements = 1001;
-  expect_has(refused_by([&] {
+  EXPECT_HAS(refused_by([&] {
                train_plan(odd, 4, TensorRanks{2, 2, 1}.policy(1));
              }),
              "block.0: its parameters don't divide over ");

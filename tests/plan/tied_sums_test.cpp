@@ -109,7 +109,7 @@ TEST(TiedSums, ADroppedOrDoubledUseIsRefused) {
     const auto expect_refused = [&](const char* why, const auto& change) {
       StepPlan mutant = plan;
       change(mutant);
-      expect_has(refused(mutant), why);
+      EXPECT_HAS(refused(mutant), why);
     };
     const auto change_join = [&](int target, int source) {
       return [=](StepPlan& mutant) {

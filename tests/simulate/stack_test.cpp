@@ -291,8 +291,7 @@ TEST(Stack, Orders) {
 }
 
 std::string refusal(const std::string& keys) {
-  return testing::error_of(
-      [&] { config::read_stack("ostrakon:\n  stack:\n" + keys, "my.yaml"); });
+  return testing::error_of([&] { config::read_stack("ostrakon:\n  stack:\n" + keys, "my.yaml"); });
 }
 
 TEST(StackFile, WrongKeysAreNamed) {

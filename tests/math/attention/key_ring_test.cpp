@@ -127,8 +127,7 @@ TEST(KeyRing, RefusesMoreRowsThanItHas) {
     math::put_in_ring<float>(Exec(), 0, View<const float**>(x.data(), 3, 4),
                              View<float**>(ring.data(), 2, 4));
   };
-  EXPECT_EQ(ostrakon::testing::error_of(put),
-            "a ring of 2 rows, for 3; expected as many at least");
+  EXPECT_EQ(ostrakon::testing::error_of(put), "a ring of 2 rows, for 3; expected as many at least");
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +11,9 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "math/compare.hpp"
+#include "math/guarded.hpp"
 
 // All kernels that this processor can run must give the same bits.
 
@@ -51,58 +52,34 @@ void round_to(float& to, float x) { to = x; }
 void round_to(Bf16Bits& to, float x) { to.bits = half_bits::bf16_of(x); }
 void round_to(Fp16Bits& to, float x) { to.bits = half_bits::fp16_of(x); }
 
-/// `size` elements in front of inaccessible memory.
+/// Numbers of a kernel's type in front of inaccessible memory.
 template <class T>
-class Guarded {
+class Guarded : public test::Guarded<T> {
  public:
-  explicit Guarded(std::int64_t size) : size_(size) {
-    const std::int64_t page = sysconf(_SC_PAGESIZE);
-    const auto bytes = size * static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t used = (bytes + page - 1) / page * page;
-    bytes_ = static_cast<std::size_t>(used + page);
-    void* const memory =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    memory_ = static_cast<char*>(memory);
-    mprotect(memory_ + used, static_cast<std::size_t>(page), PROT_NONE);
-    first_ = reinterpret_cast<T*>(memory_ + used) - size;
-  }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() { munmap(memory_, bytes_); }
+  using test::Guarded<T>::Guarded;
 
-  T* data() { return first_; }
   void fill(float value) {
-    for (std::int64_t i = 0; i < size_; ++i) round_to(first_[i], value);
+    for (T& x : *this) round_to(x, value);
   }
   /// Fills it with values that both T and `As` hold exactly.
   template <class As>
   void fill_random(std::uint64_t seed) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
     std::uniform_real_distribution<float> between(-2, 2);
-    for (std::int64_t i = 0; i < size_; ++i) {
+    for (T& x : *this) {
       As rounded{};
       round_to(rounded, between(random));
-      round_to(first_[i], value_of(rounded));
+      round_to(x, value_of(rounded));
     }
   }
   std::vector<float> values() const {
     std::vector<float> all;
-    for (std::int64_t i = 0; i < size_; ++i) all.push_back(value_of(first_[i]));
+    for (const T& x : *this) all.push_back(value_of(x));
     return all;
   }
-
- private:
-  std::int64_t size_;
-  std::size_t bytes_ = 0;
-  char* memory_ = nullptr;
-  T* first_ = nullptr;
 };
 using GuardedFloats = Guarded<float>;
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using test::same_bits;
 
 /// One head of a sequence among others: its columns in rows that are `row` elements apart, the last
 /// row ending with the head.

@@ -11,6 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "math/compare.hpp"
+#include "math/products/product_case.hpp"
+
 namespace ostrakon::math {
 namespace {
 
@@ -42,54 +45,11 @@ void in_plain_loops(const OrderedProduct& p, const bf16* a, const bf16* b, C* c)
     }
 }
 
-struct Shape {
-  std::int64_t m, n, k;
-};
-
-/// A product whose matrices have `padding` elements after each row, which must not change.
+using Shape = test::ProductShape;
+using test::same_bits;
+using test::text_of;
 template <class C>
-struct ProductCase {
-  ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
-              float beta, std::mt19937& random)
-      : a(elements(turn_a ? shape.k : shape.m, (turn_a ? shape.m : shape.k) + padding)),
-        b(elements(turn_b ? shape.n : shape.k, (turn_b ? shape.k : shape.n) + padding)),
-        c(elements(shape.m, shape.n + padding)) {
-    const std::int64_t a_stride = (turn_a ? shape.m : shape.k) + padding;
-    const std::int64_t b_stride = (turn_b ? shape.k : shape.n) + padding;
-    product = {shape.m,
-               shape.n,
-               shape.k,
-               turn_a ? Strides{1, a_stride} : Strides{a_stride, 1},
-               turn_b ? Strides{1, b_stride} : Strides{b_stride, 1},
-               shape.n + padding,
-               alpha,
-               beta};
-    std::uniform_real_distribution<float> between(-1, 1);
-    for (bf16& x : a) x = bf16(between(random));
-    for (bf16& x : b) x = bf16(between(random));
-    for (C& x : c) x = static_cast<C>(between(random));
-  }
-
-  static std::size_t elements(std::int64_t rows, std::int64_t columns) {
-    return static_cast<std::size_t>(rows * columns);
-  }
-
-  std::vector<bf16> a, b;
-  std::vector<C> c;
-  OrderedProduct product;
-};
-
-std::string text_of(const OrderedProduct& p) {
-  return std::to_string(p.m) + " x " + std::to_string(p.n) + " x " + std::to_string(p.k) +
-         (p.a.row == 1 ? " A'" : " A") + (p.b.row == 1 ? " B'" : " B") + ", alpha " +
-         std::to_string(p.alpha) + ", beta " + std::to_string(p.beta);
-}
-
-template <class C>
-bool same_bits(const std::vector<C>& one, const std::vector<C>& other) {
-  return one.size() == other.size() &&
-         std::memcmp(one.data(), other.data(), one.size() * sizeof(C)) == 0;
-}
+using ProductCase = test::ProductCase<bf16, C, std::vector>;
 
 template <class C>
 class AmxGemm : public ::testing::Test {};

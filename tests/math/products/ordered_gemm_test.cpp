@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -15,43 +13,18 @@
 #include <vector>
 
 #include "math/compare.hpp"
+#include "math/guarded.hpp"
+#include "math/products/product_case.hpp"
 
 namespace ostrakon::math {
 namespace {
 
+using Shape = test::ProductShape;
+using test::Guarded;
 using test::same_bits;
-
-/// `size` elements in front of inaccessible memory.
-template <class T>
-class Guarded {
- public:
-  explicit Guarded(std::int64_t size) : size_(size) {
-    const std::int64_t page = sysconf(_SC_PAGESIZE);
-    bytes_ = (size * std::int64_t{sizeof(T)} + page - 1) / page * page;
-    void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_ + page),
-                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    memory_ = static_cast<char*>(memory);
-    mprotect(memory_ + bytes_, static_cast<std::size_t>(page), PROT_NONE);
-    page_ = page;
-  }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() { munmap(memory_, static_cast<std::size_t>(bytes_ + page_)); }
-
-  T* data() { return reinterpret_cast<T*>(memory_ + bytes_) - size_; }
-  std::int64_t size() const { return size_; }
-
- private:
-  std::int64_t size_, bytes_ = 0, page_ = 0;
-  char* memory_ = nullptr;
-};
-
-template <class T>
-void fill(T* values, std::int64_t count, std::mt19937& random) {
-  std::uniform_real_distribution<float> between(-1, 1);
-  for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(between(random));
-}
+using test::text_of;
+template <class T, class C>
+using ProductCase = test::ProductCase<T, C, Guarded>;
 
 /// Computes in plain loops what ordered_gemm() specifies.
 template <class T, class C>
@@ -105,47 +78,6 @@ void run(const TileKernels& kernels, const OrderedProduct& p, const fp16* a, con
 void run(const TileKernels& kernels, const OrderedProduct& p, const fp16* a, const fp16* b, fp16* c,
          float* room) {
   kernels.of_fp16_to_fp16(p, bits_of(a), bits_of(b), reinterpret_cast<Fp16Bits*>(c), room);
-}
-
-struct Shape {
-  std::int64_t m, n, k;
-};
-
-/// A product whose A, B and C end where accessible memory does; rows of C are followed by other
-/// elements, which must not change.
-template <class T = float, class C = float>
-struct ProductCase {
-  ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
-              float beta, std::mt19937& random)
-      : a((turn_a ? shape.k : shape.m) * ((turn_a ? shape.m : shape.k) + padding) - padding),
-        b((turn_b ? shape.n : shape.k) * ((turn_b ? shape.k : shape.n) + padding) - padding),
-        c(shape.m * (shape.n + padding) - padding) {
-    const std::int64_t a_stride = (turn_a ? shape.m : shape.k) + padding;
-    const std::int64_t b_stride = (turn_b ? shape.k : shape.n) + padding;
-    product = {shape.m,
-               shape.n,
-               shape.k,
-               turn_a ? Strides{1, a_stride} : Strides{a_stride, 1},
-               turn_b ? Strides{1, b_stride} : Strides{b_stride, 1},
-               shape.n + padding,
-               alpha,
-               beta};
-    fill(a.data(), a.size(), random);
-    fill(b.data(), b.size(), random);
-    fill(c.data(), c.size(), random);
-  }
-
-  std::vector<C> values_of_c() { return {c.data(), c.data() + c.size()}; }
-
-  Guarded<T> a, b;
-  Guarded<C> c;
-  OrderedProduct product;
-};
-
-std::string text_of(const OrderedProduct& p) {
-  return std::to_string(p.m) + " x " + std::to_string(p.n) + " x " + std::to_string(p.k) +
-         (p.a.row == 1 ? " A'" : " A") + (p.b.row == 1 ? " B'" : " B") + ", beta " +
-         std::to_string(p.beta);
 }
 
 template <class Types>

@@ -326,8 +326,8 @@ std::string on_one_line(std::string table) {
   return table;
 }
 
-HuggingFaceConfig parsed(const std::string& json) {
-  return parse_huggingface_config(json, "config.json");
+HuggingFaceConfig parsed(const std::string& file) {
+  return parse_huggingface_config(file, "config.json");
 }
 
 /// Returns "key value; key value" of settings, besides sizes, that are not the default.
@@ -474,10 +474,10 @@ mamba2 | n_groups | 8 | model_type is "mamba2"; this program computes arcee,
 
 TEST(HuggingFaceFamilies, WhatIsNotComputedIsRefusedByKey) {
   for (const std::vector<std::string>& row : rows_of(refused_keys)) {
-    Json json = {{"model_type", row[0]}, {"num_experts_per_tok", 2}};
-    if (row[0] != "deepseek_v2" && row[0] != "gpt_oss") json.erase("num_experts_per_tok");
-    json[row[1]] = Json::parse(row[2]);
-    const std::string error = error_of([&] { require_computed(parsed(json.dump()), 1); });
+    Json file = {{"model_type", row[0]}, {"num_experts_per_tok", 2}};
+    if (row[0] != "deepseek_v2" && row[0] != "gpt_oss") file.erase("num_experts_per_tok");
+    file[row[1]] = Json::parse(row[2]);
+    const std::string error = error_of([&] { require_computed(parsed(file.dump()), 1); });
     EXPECT_HAS(error, row[3]) << row[0] << " " << row[1];
     if (row[3].find("model_type") == std::string::npos) {
       EXPECT_HAS(error, row[1] + " is ");
@@ -487,8 +487,8 @@ TEST(HuggingFaceFamilies, WhatIsNotComputedIsRefusedByKey) {
 
 /// Keys that are said twice count as in transformers, or are refused.
 TEST(HuggingFaceFamilies, WhatIsSaidTwiceIsOneOrRefused) {
-  const auto refusal = [](const char* json) {
-    return error_of([&] { require_computed(parsed(json), 1); });
+  const auto refusal = [](const char* file) {
+    return error_of([&] { require_computed(parsed(file), 1); });
   };
   EXPECT_HAS(refusal(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0},
                          "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})"),
@@ -593,19 +593,19 @@ nanochat | logit_soft_cap | final_logit_softcapping | 10.0
 TEST(HuggingFaceFamilies, DecksThatDifferAreRefusedByBothKeys) {
   for (const std::vector<std::string>& row : rows_of(differing_keys)) {
     const bool by_family = row[2] == "-";
-    Json json = {{"model_type", row[0]}};
+    Json file = {{"model_type", row[0]}};
     // A deck of the family's default model, of two layers, and a file with one more key.
     for (const char* layers : {"num_hidden_layers", "n_layer", "n_layers"})
       if (row[0] == "mpt" ? std::string(layers) == "n_layers"
                           : std::string(layers) == "num_hidden_layers")
-        json[layers] = 2;
-    if (row[0] == "deepseek_v3") json["first_k_dense_replace"] = 1;
-    DecoderSettings deck = parsed(json.dump()).model;
+        file[layers] = 2;
+    if (row[0] == "deepseek_v3") file["first_k_dense_replace"] = 1;
+    DecoderSettings deck = parsed(file.dump()).model;
     if (by_family) deck = DecoderSettings();
     if (row[1] == "multi_token_depth") deck.multi_token_depth = 1;
-    if (!by_family) json[row[2]] = Json::parse(row[3]);
+    if (!by_family) file[row[2]] = Json::parse(row[3]);
     const std::string error =
-        error_of([&] { require_same_model(parsed(json.dump()), deck, any_length); });
+        error_of([&] { require_same_model(parsed(file.dump()), deck, any_length); });
     EXPECT_HAS(error, ", but model." + row[1] + " is ") << row[0] << " " << row[2];
     EXPECT_HAS(error, by_family ? row[1] + " of " + row[0] + " is " : row[2] + " is ")
         << row[0] << " " << row[2];
@@ -615,8 +615,8 @@ TEST(HuggingFaceFamilies, DecksThatDifferAreRefusedByBothKeys) {
 /// Modules that files have are read where a deck has them, and written where there are weights.
 TEST(HuggingFaceFamilies, ADeckSaysWhetherModulesAreRead) {
   for (const char* type : {"deepseek_v3", "glm4_moe"}) {
-    Json json = {{"model_type", type}, {"num_nextn_predict_layers", 1}};
-    const HuggingFaceConfig config = parsed(json.dump());
+    Json file = {{"model_type", type}, {"num_nextn_predict_layers", 1}};
+    const HuggingFaceConfig config = parsed(file.dump());
     EXPECT_EQ(config.model.multi_token_depth, 0);
     EXPECT_EQ(config.multi_token_depth, 1);
     HuggingFaceModel model;
@@ -632,9 +632,9 @@ TEST(HuggingFaceFamilies, ADeckSaysWhetherModulesAreRead) {
         EXPECT_EQ(back.family, config.family);
         EXPECT_EQ(back.multi_token_depth, depth);
       }
-    json["num_nextn_predict_layers"] = 0;
+    file["num_nextn_predict_layers"] = 0;
     EXPECT_HAS(
-        error_of([&] { require_same_model(parsed(json.dump()), model.settings, any_length); }),
+        error_of([&] { require_same_model(parsed(file.dump()), model.settings, any_length); }),
         "num_nextn_predict_layers is 0, but model.multi_token_depth is 1");
   }
 }

@@ -85,7 +85,7 @@ double slowest(comm::Communicator& world, const Work& work) {
   const Stopwatch timer;
   work();
   double seconds = timer.seconds();
-  world.maximum(&seconds, 1);
+  world.all_reduce_max(&seconds, 1);
   return seconds;
 }
 

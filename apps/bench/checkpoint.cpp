@@ -108,12 +108,12 @@ class Checkpoints {
   }
   bool all_are_busy() {
     double busy = saver_.is_busy() ? 1.0 : 0.0;
-    world_.minimum(&busy, 1);
+    world_.all_reduce_min(&busy, 1);
     return busy > 0.0;
   }
   bool any_is_busy() {
     double busy = saver_.is_busy() ? 1.0 : 0.0;
-    world_.maximum(&busy, 1);
+    world_.all_reduce_max(&busy, 1);
     return busy > 0.0;
   }
   double save() {

@@ -133,7 +133,7 @@ void run_comm(comm::Communicator& world, const Options& options) {
     const auto memory = std::make_shared<const comm::NodeMemory>(
         mesh.node(), std::vector<SharedMemory*>{&room.memory()}, 1);
     comm::Communicator& group = levels ? levels->inside : by_window;
-    group.share(std::make_unique<comm::Window>(memory, group, 0));
+    group.set_window(std::make_unique<comm::Window>(memory, group, 0));
   }
   std::vector<Column> columns = {{"collective", "collective", Format::text, 16},
                                  {"bytes", "bytes", Format::bytes, 10},

@@ -80,7 +80,7 @@ class MachineBench {
   }
 
   double least(double value) {
-    world_.minimum(&value, 1);
+    world_.all_reduce_min(&value, 1);
     return value;
   }
 
@@ -321,7 +321,7 @@ class MachineBench {
 
   /// Measures collectives of 64 floats per rank: an all-gather, and an all-to-all with its sums.
   std::vector<Seconds> small_collectives(comm::Communicator& ranks) {
-    train::carry_device_memory(ranks);
+    train::set_device_transport(ranks);
     constexpr std::int64_t part = 64;
     const std::int64_t few = part * ranks.size();
     const runtime::Arena memory((2 * few + part) * static_cast<std::int64_t>(sizeof(float)));

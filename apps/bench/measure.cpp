@@ -30,7 +30,7 @@ std::vector<Seconds> measure(comm::Communicator& world, double budget,
     seconds_of(work, 1);
     estimates.push_back(std::max(seconds_of(work, 1), 1e-9));
   }
-  world.maximum(estimates.data(), static_cast<int>(estimates.size()));
+  world.all_reduce_max(estimates.data(), static_cast<int>(estimates.size()));
   const double longest = *std::max_element(estimates.begin(), estimates.end());
   const double sample_seconds = std::max(longest, shortest_sample);
   const int samples = static_cast<int>(std::clamp(budget / sample_seconds, 3.0, 1000.0));
@@ -42,7 +42,7 @@ std::vector<Seconds> measure(comm::Communicator& world, double budget,
     }
   std::vector<Seconds> results;
   for (std::vector<double>& samples_of_work : taken) {
-    world.maximum(samples_of_work.data(), samples);
+    world.all_reduce_max(samples_of_work.data(), samples);
     results.push_back(summarize(samples_of_work));
   }
   return results;

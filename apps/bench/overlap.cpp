@@ -51,7 +51,7 @@ class SlowedSteps {
     // The delay is half of a step's compute time: what can be overlapped depends on when, not on
     // how much.
     double compute = runtime::measure_overlap(program_, trainer_.action_times()).compute;
-    world.maximum(&compute, 1);
+    world.all_reduce_max(&compute, 1);
     delay_ = 0.5 * compute;
     seconds_per_byte_ = delay_ / bytes;
     durations_.assign(actions_, 1e9);
@@ -69,7 +69,7 @@ class SlowedSteps {
     }
     // A collective takes the time of the rank that came last; the others have waited in it.
     std::vector<double> least = durations_;
-    world.minimum(least.data(), static_cast<int>(least.size()));
+    world.all_reduce_min(least.data(), static_cast<int>(least.size()));
     for (std::size_t a = 0; a < actions_; ++a)
       if (plan::communicates(program_.plan.actions[a].kind)) durations_[a] = least[a];
   }

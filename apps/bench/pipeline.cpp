@@ -166,7 +166,7 @@ class SleepingSteps {
     data::SampleSource& samples = other_samples != nullptr ? *other_samples : *training_.dataset;
     training_.prepare();
     auto arena = static_cast<double>(trainer_.program(plan::Purpose::train).memory.arena_bytes);
-    world.maximum(&arena, 1);
+    world.all_reduce_max(&arena, 1);
     arena_bytes_ = static_cast<std::int64_t>(arena);
     const plan::StepPlan& own = training_.plan();
     Stopwatch action_timer;
@@ -189,7 +189,7 @@ class SleepingSteps {
       if (step > 2 && seconds >= measured_) continue;
       measured_ = seconds;
       auto nanoseconds = static_cast<std::int64_t>(1e9 * computing);
-      world.sum(&nanoseconds, 1);
+      world.all_reduce_sum(&nanoseconds, 1);
       busy_ = 1e-9 * static_cast<double>(nanoseconds) / world.size();
     }
     trainer_.observe({});
@@ -234,9 +234,9 @@ class SleepingSteps {
       pointers.push_back(&stage);
     }
     plan::Rates rates;
-    rates.flops = 1.0;
-    rates.bytes_inside_nodes = rates.bytes_across_nodes = 1e15;
-    rates.bytes_copied = rates.bytes_on_host = 1e15;
+    rates.flops_per_second = 1.0;
+    rates.inside_node_bytes_per_second = rates.across_node_bytes_per_second = 1e15;
+    rates.copy_bytes_per_second = rates.host_bytes_per_second = 1e15;
     for (const plan::Timing& timing : plan::estimate_times(pointers, 0, rates)) {
       planned_ = timing.seconds;
       planned_busy_ += timing.computing / static_cast<double>(stages.size());

@@ -144,7 +144,7 @@ class StepBench {
                                             settings_.training.sequence_length);
     double counted[] = {static_cast<double>(runtime::memory_count().peak_bytes),
                         static_cast<double>(runtime::peak_resident_bytes())};
-    world_.maximum(counted, 2);
+    world_.all_reduce_max(counted, 2);
     peak.utilization(trainer_.model_flops() / times.fastest);
     const double mfu = peak.utilization(trainer_.model_flops() / seconds);
     Table table("step", world_, options_,

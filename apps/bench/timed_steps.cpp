@@ -50,7 +50,7 @@ void leave_out_waits(comm::Communicator& group, const plan::StepPlan& plan,
                      std::vector<double>& seconds) {
   if (group.size() == 1) return;
   std::vector<double> least = seconds;
-  group.minimum(least.data(), static_cast<int>(least.size()));
+  group.all_reduce_min(least.data(), static_cast<int>(least.size()));
   for (std::size_t a = 0; a < least.size(); ++a)
     if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
 }
@@ -90,7 +90,7 @@ Run TimedSteps::run(const config::Settings& settings, MPI_Comm group) {
       step.step_seconds += step.seconds.back();  // includes waits for others
     }
     step.between = step.wall_seconds - step.step_seconds;
-    training.world.maximum(&step.wall_seconds, 1);
+    training.world.all_reduce_max(&step.wall_seconds, 1);
     leave_out_waits(training.world, training.plan(), step.seconds);
     if (number == 1) continue;
     total += longest;
@@ -147,7 +147,7 @@ bool TimedSteps::differ(const std::vector<Run>& runs) {
       runs.begin(), runs.end(),
       [](const Run& a, const Run& b) { return a.wall_seconds < b.wall_seconds; });
   double apart = most->wall_seconds / least->wall_seconds - 1.0;
-  world_.maximum(&apart, 1);
+  world_.all_reduce_max(&apart, 1);
   constexpr double most_apart = 0.08;
   return apart > most_apart;
 }

@@ -101,7 +101,7 @@ void run_watch(comm::Communicator& world, config::Settings settings, const Optio
     plain.push_back(is_first ? other : one);
     ratios.push_back(watched.back() / plain.back() - 1.0);
     spent += one + other;
-    world.maximum(&spent, 1);
+    world.all_reduce_max(&spent, 1);
   }
   const double median = summarize(plain).median, alone = steps.calls_alone();
   Table table("watch", world, options,

@@ -19,7 +19,9 @@ struct Job {
   std::string token_file;  ///< in place of sequences; else empty
   /// Writes what the scores of the sequences say, and how long texts were cut, on rank 0. Throws
   /// Error where it can't.
-  std::function<void(const std::vector<evaluate::Score>& scores, const evaluate::Cut& cut)> write;
+  std::function<void(const std::vector<evaluate::Score>& scores,
+                     const evaluate::WindowSettings& cut)>
+      write;
 };
 
 /// Reads the files that the command line names. `vocabulary`: of the model. Throws Error, naming
@@ -28,7 +30,7 @@ std::vector<Job> read_jobs(const EvaluateLine& line, std::int64_t vocabulary,
                            const FindEncoder& encoder);
 
 /// Adds the context and the stride, without which losses of two models can't be compared.
-void add_cut(Json& found, const evaluate::Cut& cut);
+void add_cut(Json& found, const evaluate::WindowSettings& cut);
 
 // The parts of read_jobs, a file each.
 Job text_job(const EvaluateLine& line, const std::string& path, const FindEncoder& encoder);

@@ -49,7 +49,7 @@ class Evaluation {
     config::Settings settings;
     // The model's own context is shown, also where shorter texts need less of it.
     const std::int64_t allowed = model_.file.settings.training.sequence_length;
-    const evaluate::Cut shown{allowed, line_.stride.value_or(allowed)};
+    const evaluate::WindowSettings shown{allowed, line_.stride.value_or(allowed)};
     world_.run_collectively([&] { settings = settings_of_ranks(); });
     train::Ranks ranks = train::make_ranks(settings, MPI_COMM_WORLD, false);
     train::Trainer trainer = evaluate::make_evaluating_trainer(settings, ranks.mesh);
@@ -58,7 +58,7 @@ class Evaluation {
     trainer.allocate();
     trainer.initialize(model_.file.parameters.get());
     const std::int64_t context = settings.training.sequence_length;
-    const evaluate::Cut cut{context, std::min(context, line_.stride.value_or(context))};
+    const evaluate::WindowSettings cut{context, std::min(context, line_.stride.value_or(context))};
     for (const apps::Job& job : jobs_) {
       const std::vector<evaluate::Score> scores = score(trainer, job, cut);
       world_.run_on_root([&] { job.write(scores, shown); });
@@ -77,7 +77,7 @@ class Evaluation {
   }
 
   std::vector<evaluate::Score> score(train::Trainer& trainer, const apps::Job& job,
-                                     const evaluate::Cut& cut) {
+                                     const evaluate::WindowSettings& cut) {
     if (job.token_file.empty())
       return evaluate::score(trainer, evaluate::SequencesInMemory(job.sequences), cut);
     std::optional<data::TokenFile> file;

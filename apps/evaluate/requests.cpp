@@ -63,7 +63,7 @@ Job request_job(const EvaluateLine& line, std::int64_t vocabulary, const FindEnc
     names.push_back(record.value("id", Json()));
   });
   job.write = [to = line.answers_file, names](const std::vector<evaluate::Score>& scores,
-                                              const evaluate::Cut&) {
+                                              const evaluate::WindowSettings&) {
     std::string lines;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       Json answer;

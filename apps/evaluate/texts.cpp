@@ -11,7 +11,7 @@ namespace ostrakon::apps {
 namespace {
 
 /// `bytes`: of the tokens that were predicted, 0: unknown.
-Json found_of(const evaluate::Score& score, double bytes, const evaluate::Cut& cut) {
+Json found_of(const evaluate::Score& score, double bytes, const evaluate::WindowSettings& cut) {
   const double loss = score.loss();
   Json found;
   found["tokens"] = score.tokens;
@@ -25,7 +25,7 @@ Json found_of(const evaluate::Score& score, double bytes, const evaluate::Cut& c
 
 }  // namespace
 
-void add_cut(Json& found, const evaluate::Cut& cut) {
+void add_cut(Json& found, const evaluate::WindowSettings& cut) {
   found["context"] = cut.context;
   found["stride"] = cut.stride;
 }

@@ -70,7 +70,7 @@ std::string folder_of_chats(const TextModel& model) {
 
 std::int64_t Texts::longest() const {
   std::size_t most = 0;
-  for (const train::Beginning& one : beginnings) most = std::max(most, one.tokens.size());
+  for (const train::TokenPrompt& one : beginnings) most = std::max(most, one.tokens.size());
   return static_cast<std::int64_t>(most);
 }
 

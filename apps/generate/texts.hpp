@@ -12,8 +12,8 @@ namespace ostrakon::apps {
 /// What is written: of each prompt all samples, one after the other.
 struct Texts {
   std::vector<Prompt> prompts;
-  std::vector<train::Beginning> beginnings;  ///< samples, of the first prompt first
-  std::vector<std::int32_t> ends;            ///< tokens that end a text
+  std::vector<train::TokenPrompt> beginnings;  ///< samples, of the first prompt first
+  std::vector<std::int32_t> ends;              ///< tokens that end a text
 
   const Prompt& prompt_of(std::size_t text) const {
     return prompts[text / (beginnings.size() / prompts.size())];

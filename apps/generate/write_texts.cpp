@@ -3,7 +3,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/generate/text_until.hpp>
+#include <ostrakon/generate/stop_string_filter.hpp>
 
 #include "texts.hpp"
 
@@ -77,7 +77,7 @@ class OneText {
 
   const texts::Tokenizer* tokenizer_;
   const Line& line_;
-  train::TextUntil until_;
+  train::StopStringFilter until_;
   std::unique_ptr<texts::Tokenizer::Stream> stream_;
   Tokens ids_;
   std::string text_, ended_by_;
@@ -89,7 +89,8 @@ class Writer {
  public:
   Writer(const TextModel& model, const Line& line, const Texts& texts)
       : line_(line), texts_(texts) {
-    for (const train::Beginning& one : texts.beginnings) all_.emplace_back(model, line, one.tokens);
+    for (const train::TokenPrompt& one : texts.beginnings)
+      all_.emplace_back(model, line, one.tokens);
     begin();
   }
 

@@ -218,7 +218,7 @@ config::Settings with_recompute(config::Settings settings, const Line& line) {
     settings.processor = config::processor_of(machine);
   }
   const int of_node = ranks_of_machine(settings, line, machine);
-  const tune::RanksOf on{line.ranks, of_node > 0 ? std::min(of_node, line.ranks) : line.ranks};
+  const tune::RankCounts on{line.ranks, of_node > 0 ? std::min(of_node, line.ranks) : line.ranks};
   std::int64_t room = line.machine.empty() ? 0 : tune::room_of(machine);
   if (settings.memory_limit > 0)
     room = room > 0 ? std::min(room, settings.memory_limit) : settings.memory_limit;
@@ -229,8 +229,8 @@ config::Settings with_recompute(config::Settings settings, const Line& line) {
   require(line.sweep.empty(),
           "memory.activation_checkpointing = auto: --sweep takes settings as they are; expected "
           "another value");
-  const tune::Kept kept = tune::choose_recompute(settings, on, {room, tune::any_bytes},
-                                                 static_cast<int>(allowed_cores().size()));
+  const tune::RecomputeChoice kept = tune::choose_recompute(
+      settings, on, {room, tune::any_bytes}, static_cast<int>(allowed_cores().size()));
   if (!line.json)
     std::cout << "chosen for " << format_bytes(room)
               << " of memory: " << config::set_options(kept.changes) << "\n\n";

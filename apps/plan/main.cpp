@@ -109,7 +109,8 @@ void add_times(Shown& shown, const Line& line) {
   for (std::size_t s = 0; s < shown.report.stages.size(); ++s)
     shown.report.stages[s].waiting = timings[s].waiting / timings[s].seconds;
   estimate.tokens_per_second = shown.plans.tokens() / estimate.timing.seconds;
-  estimate.mfu = shown.plans.flops() / line.ranks / estimate.timing.seconds / estimate.rates.flops;
+  estimate.mfu =
+      shown.plans.flops() / line.ranks / estimate.timing.seconds / estimate.rates.flops_per_second;
   shown.report.estimate = std::move(estimate);
 }
 

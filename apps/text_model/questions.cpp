@@ -64,8 +64,8 @@ bool is_chosen(const Question& question, const evaluate::Score* scores,
   return best == question.answer;
 }
 
-train::Findings found_of(const std::vector<Question>& questions,
-                         const std::vector<evaluate::Score>& scores, Greedy told) {
+train::EvaluationScores found_of(const std::vector<Question>& questions,
+                                 const std::vector<evaluate::Score>& scores, Greedy told) {
   double plain = 0.0, by_characters = 0.0, by_bytes = 0.0, greedy = 0.0, loss = 0.0;
   const evaluate::Score* own = scores.data();
   for (const Question& one : questions) {
@@ -77,7 +77,7 @@ train::Findings found_of(const std::vector<Question>& questions,
     own += one.bytes.size();
   }
   const auto count = static_cast<double>(questions.size());
-  train::Findings found = {
+  train::EvaluationScores found = {
       {"acc", plain / count}, {"acc_norm", by_characters / count}, {"acc_bytes", by_bytes / count}};
   if (told == Greedy::known) found.emplace_back("greedy", greedy / count);
   found.emplace_back("perplexity", std::exp(loss / count));

@@ -71,7 +71,7 @@ using optim::OptimizerSettings;
 using optim::ParameterRule;
 using optim::Tail;
 using plan::Accumulation;
-using plan::Checkpointing;
+using plan::ActivationCheckpointing;
 using plan::GatherLimit;
 using plan::Hierarchical;
 using plan::LeafOrder;

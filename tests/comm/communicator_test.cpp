@@ -32,12 +32,12 @@ TEST_F(CommunicatorTest, SumsWrapAround) {
   const auto ranks = static_cast<std::uint64_t>(world.size());
   const std::uint64_t large = 0xfedcba9876543210U;
   std::uint64_t values[2] = {large, static_cast<std::uint64_t>(world.rank())};
-  world.sum(values, 2);
+  world.all_reduce_sum(values, 2);
   EXPECT_EQ(values[0], large * ranks);
   EXPECT_EQ(values[1], ranks * (ranks - 1) / 2);
 
   std::int64_t signed_values[2] = {std::numeric_limits<std::int64_t>::max(), -3};
-  world.sum(signed_values, 2);
+  world.all_reduce_sum(signed_values, 2);
   EXPECT_EQ(static_cast<std::uint64_t>(signed_values[0]), 0x7fffffffffffffffU * ranks);
   EXPECT_EQ(signed_values[1], -3 * static_cast<std::int64_t>(ranks));
 }
@@ -46,11 +46,11 @@ TEST_F(CommunicatorTest, MaximumAndMinimum) {
   const double rank = world.rank();
   const double last = world.size() - 1;
   double values[2] = {rank, -rank};
-  world.maximum(values, 2);
+  world.all_reduce_max(values, 2);
   EXPECT_EQ(values[0], last);
   EXPECT_EQ(values[1], 0.0);
   double others[2] = {rank, -rank};
-  world.minimum(others, 2);
+  world.all_reduce_min(others, 2);
   EXPECT_EQ(others[0], 0.0);
   EXPECT_EQ(others[1], -last);
 }
@@ -91,7 +91,7 @@ TEST_F(CommunicatorTest, AgreeThrowsTheLowestFailureEverywhere) {
     EXPECT_EQ(error_of([&] { world.run_collectively(work); }), fails.second) << name;
   }
   std::int64_t one = 1;
-  world.sum(&one, 1);
+  world.all_reduce_sum(&one, 1);
   EXPECT_EQ(one, world.size());
 }
 
@@ -124,7 +124,7 @@ TEST_F(CommunicatorTest, SplitKeepsTheOrderOfRanks) {
   EXPECT_EQ(half.rank(), world.rank() / 2);
   EXPECT_EQ(half.size(), (world.size() + 1 - world.rank() % 2) / 2);
   std::int64_t sum = world.rank();
-  half.sum(&sum, 1);
+  half.all_reduce_sum(&sum, 1);
   std::int64_t expected = 0;
   for (int rank = world.rank() % 2; rank < world.size(); rank += 2) expected += rank;
   EXPECT_EQ(sum, expected);
@@ -150,7 +150,7 @@ TEST(Communicator, FirstRankSeesEveryText) {
     return std::string(static_cast<std::size_t>(rank * 100000), static_cast<char>('a' + rank % 26));
   };
   std::vector<int> seen;
-  world.show_first(text_of(world.rank()), [&](int rank, const std::string& text) {
+  world.gather_texts_on_root(text_of(world.rank()), [&](int rank, const std::string& text) {
     EXPECT_EQ(text, text_of(rank));
     seen.push_back(rank);
   });

@@ -152,9 +152,9 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   alone.library_reduce_scatter<float, OnDevice>(Exec(), from, reduced);
   std::uint64_t count = 5;
   double number = 2.5;
-  alone.sum(&count, 1);
-  alone.maximum(&number, 1);
-  alone.minimum(&number, 1);
+  alone.all_reduce_sum(&count, 1);
+  alone.all_reduce_max(&number, 1);
+  alone.all_reduce_min(&number, 1);
   alone.barrier();
   alone.run_collectively([] {});
   EXPECT_EQ(error_of([&] { alone.run_collectively([] { throw std::runtime_error("no"); }); }),
@@ -183,9 +183,9 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
        [&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); }},
       {"MPI_Reduce_scatter_block",
        [&] { world.library_reduce_scatter<float, OnDevice>(Exec(), full, shard); }},
-      {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
-      {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
-      {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},
+      {"MPI_Allreduce", [&] { world.all_reduce_sum(&count, 1); }},
+      {"MPI_Allreduce", [&] { world.all_reduce_max(&number, 1); }},
+      {"MPI_Allreduce", [&] { world.all_reduce_min(&number, 1); }},
       {"MPI_Allreduce", [&] { world.run_collectively([] {}); }},
       {"MPI_Bcast", [&] { world.broadcast(&number, 8, 0); }},
       {"MPI_Barrier", [&] { world.barrier(); }}};

@@ -34,7 +34,7 @@ class WindowTest : public ::testing::Test {
   void SetUp() override {
     if (has_device) GTEST_SKIP() << "windows are of host memory";
     memory_ = std::make_shared<NodeMemory>(world, std::vector<SharedMemory*>{&first_, &second_}, 3);
-    world.share(std::make_unique<Window>(memory_, world, 0));
+    world.set_window(std::make_unique<Window>(memory_, world, 0));
   }
 
   /// Returns an array at an offset that differs between ranks, and in different memory on some
@@ -121,7 +121,7 @@ TEST_F(WindowTest, ReduceScatterHasTheBitsOfMessages) {
           const std::vector<T> sent = rounded<T>(own);
           std::vector<T> staging(sent.size());
           const HostView<T*> full = shared<T>(own);
-          const LocalSum local = {tree, round > 0};
+          const ReductionOrder local = {tree, round > 0};
           world.reduce_scatter<T, OnHost>(Exec(), HostView<const T*>(full), HostView<T*>(),
                                           host_view(sum), local);
           by_mpi.reduce_scatter<T, OnHost>(Exec(), host_view(sent), host_view(staging),
@@ -185,7 +185,7 @@ TEST_F(WindowTest, NobodyReadsTooEarlyOrTooLate) {
 TEST_F(WindowTest, ThreadsOfARankHaveWindowsOfTheirOwn) {
   if (!Communicator::threads_may_call()) GTEST_SKIP() << "one thread calls MPI";
   Communicator other = Communicator::duplicate(MPI_COMM_WORLD);
-  other.share(std::make_unique<Window>(memory_, other, 1));
+  other.set_window(std::make_unique<Window>(memory_, other, 1));
   constexpr std::int64_t count = 500;
   const HostView<float*> all = shared<float>(2 * count);
   const auto work = [&](Communicator& group, std::int64_t first, unsigned seed) {
@@ -211,7 +211,7 @@ TEST_F(WindowTest, ThreadsOfARankHaveWindowsOfTheirOwn) {
 
 TEST_F(WindowTest, GroupsAreOfAnyRanksOfTheNode) {
   Communicator half = Communicator::split(MPI_COMM_WORLD, world.rank() % 2, -world.rank());
-  half.share(std::make_unique<Window>(memory_, half, 2));
+  half.set_window(std::make_unique<Window>(memory_, half, 2));
   const HostView<float*> mine = shared<float>(std::vector<float>{static_cast<float>(world.rank())});
   std::vector<float> all(static_cast<std::size_t>(half.size()));
   half.all_gather<float, OnHost>(Exec(), HostView<const float*>(mine), host_view(all));

@@ -83,7 +83,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_FALSE(settings.precision.activations.has_value());
   EXPECT_EQ(settings.precision.loss_scale.initial, 65536.0);
   EXPECT_EQ(settings.parallel.reduce, DType::fp32);
-  EXPECT_TRUE(settings.parallel.activation_checkpointing == plan::Checkpointing());
+  EXPECT_TRUE(settings.parallel.activation_checkpointing == plan::ActivationCheckpointing());
   EXPECT_FALSE(settings.recompute.attention || settings.recompute.norms || settings.recompute.mlp);
   EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::adamw);
   EXPECT_EQ(settings.parallel.moments.dtype, DType::fp32);

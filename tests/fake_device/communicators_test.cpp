@@ -87,7 +87,7 @@ std::string refusal(config::CommunicatorsChoice choice, TransportKind transport,
 // Network measurements have no run with channels that they could use.
 TEST(CarryDeviceMemory, GivesAGroupATransport) {
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
-  train::carry_device_memory(world);
+  train::set_device_transport(world);
   const std::int64_t count = 64;
   const auto whole = random_values(7, count * world.size());
   const Array shard(part(whole, world.rank() * count, count)), gathered(count * world.size());

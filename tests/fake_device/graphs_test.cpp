@@ -124,7 +124,7 @@ TEST(Graphs, ChangeNoBit) {
   llama.parallel.activation_checkpointing.every = 1;
   expect_same(llama);
   llama.parallel.sharding = plan::Sharding::none;
-  llama.parallel.updates = plan::Updates::speculative;
+  llama.parallel.updates = plan::Updates::optimistic;
   expect_same(llama);
 }
 

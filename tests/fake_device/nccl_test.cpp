@@ -138,7 +138,7 @@ bool sends_beside_receive(NcclCommunicator& parent, Communicator& pair, double s
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     is_sent = done.is_reached() ? 1.0 : 0.0;
   }
-  pair.maximum(&is_sent, 1);
+  pair.all_reduce_max(&is_sent, 1);
   if (rank == 1) {
     received.send(Exec(of_received.handle()), bytes, 64, 0);
     sent.receive(Exec(of_sent.handle()), bytes + 64, 64, 0);

@@ -37,7 +37,7 @@ inline Result result_of(SmallRun& run) {
 /// Whether any rank's result differs from `expected`.
 inline bool differs_on_any_rank(SmallRun& run, const Result& expected) {
   double same = result_of(run) == expected ? 1.0 : 0.0;
-  run.mesh.world().minimum(&same, 1);
+  run.mesh.world().all_reduce_min(&same, 1);
   return same == 0.0;
 }
 

@@ -6,7 +6,7 @@
 
 #include <iostream>
 #include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -43,7 +43,7 @@ bool has_race(const runtime::Program& program) {
   };
   std::vector<Bytes> all;
   const plan::StepPlan& plan = program.plan;
-  const plan::Order order(plan);
+  const plan::HappensBefore order(plan);
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[static_cast<std::size_t>(a)];
     if (action.kind == Kind::release) continue;

@@ -67,7 +67,7 @@ std::vector<Case> cases() {
     s.parallel.offload_activations = true;
   }));
   all.push_back(changed("optimistic updates, sums of the library", llama, [](Settings& s) {
-    s.parallel.updates = plan::Updates::speculative;
+    s.parallel.updates = plan::Updates::optimistic;
     s.parallel.summation = plan::Summation::library;
     s.optimizer.clip_norm = 1e-3;
   }));

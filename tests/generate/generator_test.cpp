@@ -192,7 +192,7 @@ TEST(Generator, TextsAreContinuedTheSameHoweverManyAtOnce) {
     const ModelCase which{name, settings_of(name), {1, longest}};
     const auto continued = [&](std::int64_t sequences) {
       Texts texts(which, {sequences}, 24);
-      std::vector<Beginning> beginnings;
+      std::vector<TokenPrompt> beginnings;
       // Two samples of a text are neighbours, as are texts of other lengths.
       for (const std::int64_t length : {7, 7, 30, 1, 3, 7}) {
         beginnings.push_back({texts.text(length), {}});

@@ -53,7 +53,7 @@ class Exchange {
         staging_(full_.size()) {
     std::int64_t part = elements;
     for (const Span& span : spans_) {
-      const int place = grid_.place(world.rank(), span);
+      const int place = grid_.coordinate(world.rank(), span);
       groups_.push_back(comm::Communicator::split(
           world.mpi(), world.rank() - place * grid_.stride(span), world.rank()));
       part /= span.ranks;
@@ -136,7 +136,7 @@ int run(int argc, char** argv) {
       for (int i = 0; i < repeats; ++i) work();
       world.barrier();
       double sent = (bytes_of(interface) - before) / repeats;
-      world.maximum(&sent, 1);
+      world.all_reduce_max(&sent, 1);
       if (world.rank() == 0)
         std::printf("%-14s  %-10s  %5.0f  %5d  %12.0f  %14.0f  %10.3f  %12.3f\n",
                     gathers ? "all_gather" : "reduce_scatter",
@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
                     sent / message, sent / (message * (n - 1.0) / n));
     }
   double wrong = is_right ? 0.0 : 1.0;
-  world.maximum(&wrong, 1);
+  world.all_reduce_max(&wrong, 1);
   if (wrong > 0.0 && world.rank() == 0) std::cerr << "exchange: a result is wrong\n";
   return wrong > 0.0 ? 1 : 0;
 }

@@ -48,7 +48,7 @@ TEST(NamedAgree, NamesRankAndHostButNotOfDamage) {
   EXPECT_EQ(failing([] { throw std::bad_alloc(); }), name + "out of memory");
   EXPECT_EQ(failing([] { throw DamagedError("is damaged"); }), "is damaged");
   EXPECT_THROW(run_collectively_by_name(world, [] { throw DamagedError("is damaged"); }),
-               AgreedDamage);
+               CollectiveDamagedError);
 }
 
 std::vector<std::string> lines_of(const std::string& table) {
@@ -103,7 +103,7 @@ TEST(Mesh, PretendsNodes) {
     EXPECT_EQ(mesh.shard_group().size(), world_size());
 
     std::int64_t sum = world_rank();
-    mesh.node().sum(&sum, 1);
+    mesh.node().all_reduce_sum(&sum, 1);
     const std::int64_t first = mesh.node_index() * ranks_per_node;
     EXPECT_EQ(sum, (2 * first + ranks_per_node - 1) * ranks_per_node / 2);
   }

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/graph/program.hpp>
-#include <ostrakon/model/packing.hpp>
 
 #include "model/freezes.hpp"
 #include "model/model_run.hpp"

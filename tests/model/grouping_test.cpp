@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <tuple>
 
 #include "model/model_run.hpp"

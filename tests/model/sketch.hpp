@@ -82,8 +82,8 @@ struct Sketch {
     }
     g.operations.push_back(operation);
   }
-  static std::shared_ptr<const Joint> joint(std::vector<Joint::Other> others) {
-    return std::make_shared<Joint>(Joint{std::move(others), {}});
+  static std::shared_ptr<const FusedKernel> joint(std::vector<FusedKernel::Other> others) {
+    return std::make_shared<FusedKernel>(FusedKernel{std::move(others), {}});
   }
   int norm(int x, const std::string& name, Keep statistics = Keep::norms) {
     const int y = value(name, Keep::never), s = value(name + ".statistics", statistics, 1);
@@ -95,7 +95,7 @@ struct Sketch {
     input.can_add = true;
     gradient.tag = "d weight of " + name;
     const std::string again = "again " + name;
-    input.joint = joint({{gradient.tag}, {again, Joint::Order::beside, 0, 1}});
+    input.fused = joint({{gradient.tag}, {again, FusedKernel::Order::beside, 0, 1}});
     g.operations.push_back({{{name, {x}, {y, s}, {w}}}, {gradient, input}});
     g.operations.back().recompute = Call{name + " of statistics", {x, s}, {y}, {w}};
     g.operations.back().recompute->tag = again;
@@ -106,7 +106,7 @@ struct Sketch {
     Call forward{name, {x}, {y}}, backward{"d " + name, {x, ~y}, {~x}};
     forward.tag = "again " + name;
     backward.replaces = {{~x, x}};
-    backward.joint = joint({{forward.tag, Joint::Order::beside, 0, 1}});
+    backward.fused = joint({{forward.tag, FusedKernel::Order::beside, 0, 1}});
     g.operations.push_back({{forward}, {backward}});
     return y;
   }

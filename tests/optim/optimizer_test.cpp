@@ -326,11 +326,11 @@ TEST(Optimizer, ParametersWithASignRateFollowTheSignAlone) {
     settings.kind = kind;
     EXPECT_EQ(rule_of(settings, bias), OptimizerKind::sign);
     EXPECT_EQ(moments(settings, OptimizerKind::sign), 0);
-    const ParamGroup treatment = treatment_of({}, bias, 1e-4, 0.1);
-    EXPECT_EQ(treatment.learning_rate, 0.25);
-    EXPECT_EQ(treatment.weight_decay, 0.0);
+    const ParamGroup group = param_group_of({}, bias, 1e-4, 0.1);
+    EXPECT_EQ(group.learning_rate, 0.25);
+    EXPECT_EQ(group.weight_decay, 0.0);
     UpdateStep step;
-    step.learning_rate = treatment.learning_rate;
+    step.learning_rate = group.learning_rate;
     step.gradient_scale = 1e-6;
     const DeviceArray<float> x(std::vector<float>{1, 1, 1}), gradient({1e-30f, 0, -1e30f});
     update<float, float, OnDevice>(Exec(), OptimizerKind::sign, settings, step, x.view(),

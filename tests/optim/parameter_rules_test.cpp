@@ -45,10 +45,10 @@ ParameterRule with_decay(const std::string& pattern, double weight_decay) {
 
 void expect_treatment(const std::vector<ParameterRule>& rules, const model::Parameter& of,
                       bool frozen, double learning_rate, double weight_decay) {
-  const ParamGroup treatment = treatment_of(rules, of, base_rate, decay);
-  EXPECT_EQ(treatment.frozen, frozen) << of.full_name();
-  EXPECT_EQ(treatment.learning_rate, learning_rate) << of.full_name();
-  EXPECT_EQ(treatment.weight_decay, weight_decay) << of.full_name();
+  const ParamGroup group = param_group_of(rules, of, base_rate, decay);
+  EXPECT_EQ(group.frozen, frozen) << of.full_name();
+  EXPECT_EQ(group.learning_rate, learning_rate) << of.full_name();
+  EXPECT_EQ(group.weight_decay, weight_decay) << of.full_name();
   EXPECT_EQ(is_frozen(rules, of.full_name()), frozen) << of.full_name();
 }
 

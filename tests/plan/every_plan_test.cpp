@@ -5,7 +5,7 @@
 #include <array>
 #include <map>
 #include <ostrakon/plan/passes/gradients.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <set>
 
@@ -277,7 +277,7 @@ TEST(EveryPlan, KeepsItsStateWhereItIsSaidToBe) {
       if (made.model.units[u].parameter_elements == 0) continue;
       EXPECT_EQ(on_host(unit.masters), offload != Offload::none);
       if (unit.layouts.has_copies()) {
-        EXPECT_EQ(on_host(unit.working), parameters);
+        EXPECT_EQ(on_host(unit.compute_copy), parameters);
       }
       const bool trained = !plan.trained(static_cast<int>(u)).empty();
       const int moments = made.policy.moment_count;
@@ -359,7 +359,7 @@ TEST(EveryPlan, ComputesEachLeafOnce) {
 TEST(EveryPlan, ReadsBatchesAheadOfTheMicroBatchThatIsComputed) {
   int ahead = 0;
   for_many([&](const StepPlan& plan) {
-    const Order order(plan);
+    const HappensBefore order(plan);
     int copied = -1, computed = -1;  // the last copy of a batch, and what came first after it
     int on_host = -1;                // of the last load
     for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
@@ -389,7 +389,7 @@ TEST(EveryPlan, ReadsBatchesAheadOfTheMicroBatchThatIsComputed) {
 TEST(EveryPlan, OrdersUpdatesAndTheStepsSums) {
   int updates = 0, early = 0;
   for_many([&](const StepPlan& plan) {
-    const Order order(plan);
+    const HappensBefore order(plan);
     const auto reductions = actions_of(plan, of_kind(Kind::reduce_sums));
     ASSERT_LE(reductions.size(), 1u);
     const int reduce = reductions.empty() ? -1 : static_cast<int>(reductions.front());
@@ -426,7 +426,7 @@ TEST(EveryPlan, OrdersUpdatesAndTheStepsSums) {
 TEST(EveryPlan, CanSendGradientsToAnotherStageBeforeTheSums) {
   int sends = 0;
   for_many([&](const StepPlan& plan) {
-    const Order order(plan);
+    const HappensBefore order(plan);
     const auto adds = actions_of(plan, [](const Action& action) {
       return action.kind == Kind::reduce_sums || action.kind == Kind::clip;
     });
@@ -452,7 +452,7 @@ TEST(EveryPlan, OverlapsAsItsReportSays) {
     const StepPlan& plan = made.plan;
     const Report report = make_report(plan, plan_memory(plan), plan_memory(plan, Space::host), 0);
     const OverlapBytes& overlap = report.overlap;
-    const Order order(plan);
+    const HappensBefore order(plan);
     const int actions = static_cast<int>(plan.actions.size());
     std::int64_t hidden = 0, exposed = 0, copied_hidden = 0, copied_exposed = 0;
     for (int c = 0; c < actions; ++c) {

@@ -2,7 +2,7 @@
 // These tests are of which parameters are gathered when: prefetch, limits, and what stays after
 // forward.
 #include <map>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 
 #include "plan/random_plans.hpp"
 #include "plan/traffic.hpp"
@@ -142,7 +142,7 @@ TEST(Gathers, OverlapWithAsManyUnitsAsThePrefetchIsDeep) {
     Policy policy = sharded(2);
     policy.forward_prefetch.depth = policy.backward_prefetch.depth = depth;
     const StepPlan plan = train_plan(model, 2, policy);
-    const Order order(plan);
+    const HappensBefore order(plan);
     for (Kind kind : {Kind::forward, Kind::backward}) {
       std::vector<int> visits;
       for (std::size_t a = 0; a < plan.actions.size(); ++a)
@@ -170,7 +170,7 @@ TEST(Gathers, ListsSayWhichUnitsArePrefetched) {
   rule.forward_prefetch = Prefetch{0, {"block.2", "block.1"}};
   policy.units = {nothing, rule};
   const StepPlan plan = train_plan(model, 2, policy);
-  const Order order(plan);
+  const HappensBefore order(plan);
   const auto gather_of = [&](const char* unit) {
     return gather_for(plan, find(plan, Kind::forward, unit));
   };
@@ -185,8 +185,9 @@ TEST(Gathers, ListsSayWhichUnitsArePrefetched) {
   policy.in_flight_gathers.units = 2;
   const StepPlan limited = train_plan(model, 2, policy);
   EXPECT_LE(most_in_flight(limited, policy).units, 2);
-  EXPECT_FALSE(Order(limited).before(find(limited, Kind::forward, "block.0"),
-                                     gather_for(limited, find(limited, Kind::forward, "block.2"))));
+  EXPECT_FALSE(
+      HappensBefore(limited).before(find(limited, Kind::forward, "block.0"),
+                                    gather_for(limited, find(limited, Kind::forward, "block.2"))));
 }
 
 TEST(Gathers, ReshardSaysWhatIsGatheredAgain) {
@@ -266,7 +267,7 @@ TEST(Reductions, OverlapWithAsManyUnitsAsTheLimitSays) {
     Policy policy = sharded(2);
     policy.in_flight_reductions = most;
     const StepPlan plan = train_plan(model, 2, policy);
-    const Order order(plan);
+    const HappensBefore order(plan);
     for (int block = 5; block > most; --block) {
       const int reduction = find(plan, Kind::reduce_scatter, "block." + std::to_string(block));
       for (int later = block - 1; later >= 0; --later) {

@@ -113,7 +113,7 @@ bool are_on_one_node(const Grid& grid, const Span& span, int ranks_per_node) {
   const int ranks = grid.ranks_of_stage(), apart = grid.stride(span);
   for (int rank = 0; rank < ranks * grid.stages(); ++rank) {
     const int in_stage = rank % ranks;
-    const int first = rank - grid.place(in_stage, span) * apart;
+    const int first = rank - grid.coordinate(in_stage, span) * apart;
     if (rank / ranks_per_node != first / ranks_per_node) return false;
   }
   return true;

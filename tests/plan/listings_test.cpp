@@ -32,7 +32,7 @@ std::uint64_t digest(const StepPlan& plan) {
   for (const Buffer& buffer : plan.buffers) hasher.add(buffer.category);
   for (const Action& action : plan.actions) hasher.add(action.flops);
   for (const PlannedUnit& unit : plan.units)
-    hasher.add(unit.name, unit.masters, unit.working, unit.first_moments, unit.second_moments,
+    hasher.add(unit.name, unit.masters, unit.compute_copy, unit.first_moments, unit.second_moments,
                unit.gradients);
   const Grid& grid = plan.grid;
   hasher.add(grid.node, plan.has_the_bits_of_one_rank());
@@ -215,7 +215,7 @@ std::vector<std::pair<const char*, std::function<void(Small&)>>> small_plans() {
           {"two stages, zero bubble, updates verified",
            [=](Small& its) {
              two_stages(ScheduleKind::zero_bubble)(its);
-             its.policy.updates = Updates::speculative;
+             its.policy.updates = Updates::optimistic;
            }},
           {"evaluation", purpose(Purpose::evaluate)},
           {"export", purpose(Purpose::export_parameters)},
@@ -400,7 +400,7 @@ TEST(Listings, SeeEveryField) {
     see("element_bytes", [&](StepPlan& p) { ++(p.layouts.*layout).element_bytes; });
   }
   for (int PlannedUnit::*buffer :
-       {&PlannedUnit::masters, &PlannedUnit::working, &PlannedUnit::first_moments,
+       {&PlannedUnit::masters, &PlannedUnit::compute_copy, &PlannedUnit::first_moments,
         &PlannedUnit::second_moments, &PlannedUnit::gradients})
     see("state", [&](StepPlan& p) { ++(p.units.back().*buffer); });
 }

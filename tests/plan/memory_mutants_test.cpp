@@ -210,7 +210,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
     std::printf("%-31s %5d killed %5d refused for their form %5d equivalent %5d another step\n",
                 name.c_str(), count.killed, count.strict, count.equivalent, count.other);
     EXPECT_GT(count.killed, 0) << name;
-    // Only a swap changes what program order comes to.
+    // Only a swap changes what plan order comes to.
     EXPECT_TRUE(count.other == 0 || name == "swapped actions") << name;
     killed += count.killed;
   }

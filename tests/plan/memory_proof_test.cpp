@@ -3,7 +3,7 @@
 // The proof that is required before a plan runs, on plans written by hand; and which actions have
 // always ended before others begin.
 
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <utility>
 
 #include "plan/oracle.hpp"
@@ -22,7 +22,7 @@ Action act(Stream stream, std::vector<Use> uses, std::vector<int> waits = {}) {
   return action;
 }
 
-TEST(Order, FollowsStreamsAndWaits) {
+TEST(HappensBefore, FollowsStreamsAndWaits) {
   StepPlan plan;
   plan.actions = {
       act(Stream::compute, {}),         // 0
@@ -32,7 +32,7 @@ TEST(Order, FollowsStreamsAndWaits) {
       act(Stream::reduce, {}, {3}),     // 4
       act(Stream::compute, {}, {2, 4})  // 5
   };
-  const Order order(plan);
+  const HappensBefore order(plan);
   const std::vector<std::pair<int, int>> expected = {{0, 2}, {0, 3}, {0, 4}, {0, 5},
                                                      {1, 2}, {1, 3}, {1, 4}, {1, 5},
                                                      {2, 5}, {3, 4}, {3, 5}, {4, 5}};
@@ -45,7 +45,7 @@ TEST(Order, FollowsStreamsAndWaits) {
   EXPECT_EQ(order.position(4), 0);
 }
 
-TEST(Order, IsTheTransitiveClosureOfRandomPlans) {
+TEST(HappensBefore, IsTheTransitiveClosureOfRandomPlans) {
   Random random(1);
   for (int trial = 0; trial < 100; ++trial) {
     StepPlan plan;
@@ -55,7 +55,7 @@ TEST(Order, IsTheTransitiveClosureOfRandomPlans) {
         action.waits.push_back(static_cast<int>(random() % static_cast<std::uint64_t>(a)));
       plan.actions.push_back(action);
     }
-    const Order order(plan);
+    const HappensBefore order(plan);
     const auto closure = Closure::of(plan);
     ASSERT_TRUE(closure);
     for (int a = 0; a < 60; ++a)
@@ -63,12 +63,12 @@ TEST(Order, IsTheTransitiveClosureOfRandomPlans) {
   }
 }
 
-TEST(Order, RefusesWaitsForWhatComesLater) {
+TEST(HappensBefore, RefusesWaitsForWhatComesLater) {
   for (int waited : {-1, 1, 2}) {
     StepPlan plan;
     plan.actions = {act(Stream::compute, {}), act(Stream::gather, {}, {waited}),
                     act(Stream::compute, {})};
-    EXPECT_THROW(Order{plan}, std::logic_error) << waited;
+    EXPECT_THROW(HappensBefore{plan}, std::logic_error) << waited;
   }
 }
 

@@ -25,7 +25,7 @@ TEST(MemoryPlan, ASpaceWithoutBuffersNeedsNothing) {
 }
 
 TEST(MemoryPlan, ArenasOfPlansThatAreAlikeAreKnown) {
-  KnownArenas known;
+  ArenaSizeCache known;
   const auto plan_with = [](int layers, bool tied) {
     return train_plan(make_model(layers, tied, 13), 2, make_policy(16));
   };

@@ -54,15 +54,16 @@ inline Timing naive_timing(const StepPlan& plan, int ranks_per_node, const Rates
     const auto add = [&](const char* of, double seconds) {
       if (seconds > 0.0) pieces[a].push_back({of, seconds});
     };
-    add("device", action.flops / rates.flops);
+    add("device", action.flops / rates.flops_per_second);
     if (message(action) > 0.0) {
       const int apart = naive_apart(plan, action, busiest, ranks_per_node);
-      add("inside", message(action) * (action.span.ranks - 1 - apart) / rates.bytes_inside_nodes);
-      add("across", message(action) * apart / rates.bytes_across_nodes);
+      add("inside",
+          message(action) * (action.span.ranks - 1 - apart) / rates.inside_node_bytes_per_second);
+      add("across", message(action) * apart / rates.across_node_bytes_per_second);
     }
     if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
-      add(name(action.kind),
-          static_cast<double>(action.elements * action.element_bytes) / rates.bytes_copied);
+      add(name(action.kind), static_cast<double>(action.elements * action.element_bytes) /
+                                 rates.copy_bytes_per_second);
     if (action.stream != Stream::host) continue;
     double bytes = 0.0;
     for (const Use& use : action.uses) {
@@ -74,7 +75,7 @@ inline Timing naive_timing(const StepPlan& plan, int ranks_per_node, const Rates
       else if (use.role != Role::host_sums)
         bytes += static_cast<double>(action.elements * size);
     }
-    add("host", bytes / rates.bytes_on_host);
+    add("host", bytes / rates.host_bytes_per_second);
   }
 
   Timing timing;

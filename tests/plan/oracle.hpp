@@ -267,14 +267,14 @@ inline std::vector<int> program_order(const StepPlan& plan) {
   return order;
 }
 
-/// What a plan means: its program order, with bytes for every buffer alone.
+/// What a plan means: its plan order, with bytes for every buffer alone.
 inline Outcome meaning(const PlacedPlan& placed) {
   const PlacedPlan apart = place_apart(placed);
   return SymbolicMachine(apart).run(program_order(apart.plan));
 }
 
 /// Whether a plan can't be run as it is placed: it has no order, may have a race, or comes in
-/// program order to something else than it means.
+/// plan order to something else than it means.
 inline bool is_broken(const PlacedPlan& placed) {
   const std::optional<Closure> closure = Closure::of(placed.plan);
   if (!closure || has_race(placed, *closure)) return true;

@@ -5,7 +5,7 @@
 
 #include <map>
 #include <ostrakon/plan/ir/pipeline_schedule.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <set>
 
@@ -289,7 +289,7 @@ TEST(Stages, ActivationsInFlightMayWaitOnTheHost) {
 TEST(Stages, MessagesOverlapWithCompute) {
   const std::vector<StepPlan> plans = FourStages().build();
   for (const StepPlan& plan : plans) {
-    const Order order(plan);
+    const HappensBefore order(plan);
     const auto overlaps_compute = [&](int message) {
       for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
         const Kind kind = plan.actions[a].kind;

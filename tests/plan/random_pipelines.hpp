@@ -135,7 +135,7 @@ inline RandomPipeline random_pipeline(Random& random, const PipelineSizes& most)
     if (most.defers || random() % 2 == 0) defer_gradients(random, model);
     if (random() % 2 == 0) policy.zero_bubble_memory = ZeroBubbleMemory::unlimited;
     if (most.defers) policy.activation_checkpointing = {};
-    if (policy.offload == Offload::none && random() % 2 == 0) policy.updates = Updates::speculative;
+    if (policy.offload == Offload::none && random() % 2 == 0) policy.updates = Updates::optimistic;
     const auto drawn = random() % 8;
     const Purpose purpose = drawn == 0   ? Purpose::evaluate
                             : drawn == 1 ? Purpose::export_parameters

@@ -158,8 +158,8 @@ class RankOracle {
   bool are_together(std::size_t a, std::size_t b, const Span& span) const {
     const Grid& grid = plans_[a]->grid;
     for (Axis axis : {Axis::tensor, Axis::shard, Axis::replicate, Axis::pipeline}) {
-      const int mine = grid.place(static_cast<int>(a), axis);
-      const int theirs = grid.place(static_cast<int>(b), axis);
+      const int mine = grid.coordinate(static_cast<int>(a), axis);
+      const int theirs = grid.coordinate(static_cast<int>(b), axis);
       if (axis != span.axis && mine != theirs) return false;
       if (axis == span.axis &&
           (mine % span.stride != theirs % span.stride ||

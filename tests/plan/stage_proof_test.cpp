@@ -17,7 +17,7 @@ namespace {
 /// Whether units defer phases of backward.
 bool defers_something(const StepPlan& plan) {
   return std::any_of(plan.units.begin(), plan.units.end(),
-                     [](const PlannedUnit& unit) { return unit.first_of_gradients > 0; });
+                     [](const PlannedUnit& unit) { return unit.first_gradient_phase > 0; });
 }
 
 TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
@@ -196,7 +196,7 @@ constexpr DeferredMutation deferred_mutations[] = {
     {"gradients of a phase before",
      [](StepPlan& plan, std::size_t a) {
        Action& later = plan.actions[a];
-       if (later.phase != plan.units[later.unit].first_of_gradients) return false;
+       if (later.phase != plan.units[later.unit].first_gradient_phase) return false;
        const int gradients = later.buffer(Role::parameter_gradients);
        for (std::size_t b = a; gradients >= 0 && b-- > 0;) {
          Action& earlier = plan.actions[b];
@@ -219,7 +219,7 @@ TEST(StageProof, FindsWhatIsWrongWithDeferredPhases) {
       std::vector<StepPlan> mutants = made.stages;
       StepPlan& mutant = draw(mutants, random);
       const auto deferred = actions_of(mutant, [&](const Action& action) {
-        const int first = action.unit < 0 ? 0 : mutant.units[action.unit].first_of_gradients;
+        const int first = action.unit < 0 ? 0 : mutant.units[action.unit].first_gradient_phase;
         return action.kind == Kind::backward && first > 0 && action.phase >= first;
       });
       if (deferred.empty() || !mutation.mutate(mutant, draw(deferred, random))) continue;

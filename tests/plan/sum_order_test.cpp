@@ -75,7 +75,7 @@ std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit)
     if (action.kind == Kind::reduce_scatter) {
       const std::vector<std::map<int, int>> before = held;
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const int place = plan.grid.place(static_cast<int>(rank), action.span);
+        const int place = plan.grid.coordinate(static_cast<int>(rank), action.span);
         std::vector<int> terms;
         for (int other = 0; other < action.span.ranks; ++other) {
           const int partner =
@@ -94,7 +94,7 @@ std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit)
       if (action.kind == Kind::backward && gradients >= 0) {
         const std::int64_t leaf = plan.leaf(static_cast<int>(rank), action.micro_batch);
         const int own = is_tied ? tied_leaf(leaf) : Expressions::leaf(leaf);
-        const bool adds = action.adds_to == AddsTo::partial_sum;
+        const bool adds = action.adds_gradients() && !is_tied;
         mine[gradients] = adds ? all.sum(mine.at(gradients), own) : own;
       }
       if (action.kind == Kind::accumulate)

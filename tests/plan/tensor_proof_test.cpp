@@ -367,7 +367,7 @@ TEST(TensorProof, RefusesOrdersOfExchangesThatDifferInATensorGroup) {
       const Span span = plan.grid.span(Axis::tensor);
       const int step = plan.grid.stride(span);
       const int first =
-          static_cast<int>(rank) - plan.grid.place(static_cast<int>(rank), span) * step;
+          static_cast<int>(rank) - plan.grid.coordinate(static_cast<int>(rank), span) * step;
       for (int place = 0; place < span.ranks; ++place)
         alike.plan_of_rank[static_cast<std::size_t>(first + place * step)] = 1;
       const std::string group = refused(alike);

@@ -66,8 +66,8 @@ TEST(TensorRanks, HaveNeighbouringPiecesWhateverTheirOrder) {
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       const std::int64_t own = padded / grid.tensor();
       EXPECT_EQ(plan.first_element(0, {grid.span(Axis::tensor)}, rank),
-                grid.place(rank, Axis::tensor) * own);
-      EXPECT_EQ(plan.first_element(0, all, rank) / own, grid.place(rank, Axis::tensor));
+                grid.coordinate(rank, Axis::tensor) * own);
+      EXPECT_EQ(plan.first_element(0, all, rank) / own, grid.coordinate(rank, Axis::tensor));
       begins.insert(plan.first_element(0, all, rank));
     }
     EXPECT_EQ(static_cast<int>(begins.size()), grid.ranks());

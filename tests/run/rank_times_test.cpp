@@ -42,8 +42,8 @@ TEST(RankTimer, AddsUpTheTimesOfActionsAndWhatFollowsThem) {
   for (int step = 0; step < 2; ++step) {
     spin(0.01);
     {
-      const watch::Communicating outer("MPI_Barrier");
-      const watch::Communicating inner("MPI_Allreduce");
+      const watch::MpiCallScope outer("MPI_Barrier");
+      const watch::MpiCallScope inner("MPI_Allreduce");
       spin(0.03);
     }
     timer.begin_step();

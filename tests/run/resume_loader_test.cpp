@@ -167,7 +167,7 @@ TEST_F(ResumeLoaderTest, ADamagedOneThatIsNamedIsRefused) {
   on_root([&] { damage(place("step-00000002/rank-00000.h5")); });
   Resumer resumer(settings_, resume(Resume::path, place("step-00000002")));
   resumer.loader.find();
-  EXPECT_THROW(resumer.load(), AgreedDamage);
+  EXPECT_THROW(resumer.load(), CollectiveDamagedError);
 }
 
 TEST_F(ResumeLoaderTest, RefusesToBeginWhereAllAreDamaged) {

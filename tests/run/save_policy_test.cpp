@@ -111,12 +111,12 @@ TEST_F(SavePolicyTest, SavesDuringTheNextStepsWhereThereIsAStagingCopy) {
   bool goes_on = true;
   while (goes_on) {
     double is_busy = saver_->is_busy() ? 1.0 : 0.0;
-    run_->mesh.world().maximum(&is_busy, 1);
+    run_->mesh.world().all_reduce_max(&is_busy, 1);
     Requests requests;
     requests.is_writing = is_busy > 0.0;
     end_step({3, false, false}, requests);
     double waits = saver_->is_saving() && clock.seconds() < 60.0 ? 1.0 : 0.0;
-    run_->mesh.world().maximum(&waits, 1);
+    run_->mesh.world().all_reduce_max(&waits, 1);
     goes_on = waits > 0.0;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -90,7 +90,7 @@ TEST(MachineCosts, ProductsInEightBitsHaveARateOfTheirOwn) {
   EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 2.0 + 3.0 + 2.0);
   machine.kernels.backward_products = 1.5;
   EXPECT_DOUBLE_EQ(cost(back, machine)[Resource::device], 1.5 * (2.0 + 3.0) + 2.0);
-  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 300.0);
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops_per_second, 300.0);
 }
 
 TEST(MachineCosts, BackwardIsSlowerByItsFactors) {
@@ -155,11 +155,11 @@ TEST(MachineCosts, SumsTakeTheRateOfUpdates) {
 // Faster in backward than in forward: a bound may be no lower.
 TEST(MachineCosts, BoundingRatesAreThoseOfTheFasterPass) {
   Machine machine = round_machine();
-  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 100.0);
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops_per_second, 100.0);
   machine.kernels.backward_products = 0.5;
-  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 200.0);
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops_per_second, 200.0);
   machine.kernels.backward_attention = 0.125;
-  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 400.0);
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops_per_second, 400.0);
 }
 
 // The phases of a unit, as operations at the rates of a bound, take as long as their kernels.
@@ -176,9 +176,9 @@ TEST(MachineCosts, OperationsCanSayWhatKernelsTake) {
   const Rates rates = bounding_rates(machine, 4, 1);
   model = with_kernel_times(model, machine, rates);
   const UnitDescription& unit = model.units[0];
-  EXPECT_DOUBLE_EQ(flops(unit.forward) / rates.flops, 2.0 * (2.0 + 2.0 + 2.0));
-  EXPECT_DOUBLE_EQ(recompute_flops(unit.forward) / rates.flops, 2.0 * 0.5);
-  EXPECT_DOUBLE_EQ(flops(unit.backward) / rates.flops, 2.0 * (3.0 * 2.0 + 2.0 + 2.0));
+  EXPECT_DOUBLE_EQ(flops(unit.forward) / rates.flops_per_second, 2.0 * (2.0 + 2.0 + 2.0));
+  EXPECT_DOUBLE_EQ(recompute_flops(unit.forward) / rates.flops_per_second, 2.0 * 0.5);
+  EXPECT_DOUBLE_EQ(flops(unit.backward) / rates.flops_per_second, 2.0 * (3.0 * 2.0 + 2.0 + 2.0));
 }
 
 TEST(MachineCosts, CollectivesTakeTheNetworkOfTheirRanks) {

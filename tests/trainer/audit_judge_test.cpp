@@ -134,8 +134,8 @@ TEST(AuditRounds, EveryLeafIsComputedByOneOtherRank) {
               const int other = audited_rank(plan, r, round.shift);
               audited.insert(other);
               EXPECT_EQ(train::group_of(plan, other) == train::group_of(plan, r), groups == 1);
-              EXPECT_EQ(plan.grid.place(other, plan::Axis::tensor),
-                        plan.grid.place(r, plan::Axis::tensor));
+              EXPECT_EQ(plan.grid.coordinate(other, plan::Axis::tensor),
+                        plan.grid.coordinate(r, plan::Axis::tensor));
               EXPECT_EQ(plan.leaf(other, 0) % sharing, plan.leaf(r, 0) % sharing);
             }
             EXPECT_EQ(audited.size(), static_cast<std::size_t>(ranks));

@@ -94,7 +94,7 @@ TEST(Audits, ChangeNoBitAndFindNothing) {
 
 TEST(Audits, GoWithOtherChoices) {
   config::Settings settings = audited(false, 2);
-  settings.parallel.updates = plan::Updates::speculative;
+  settings.parallel.updates = plan::Updates::optimistic;
   settings.parallel.activation_checkpointing.every = 1;
   expect_no_change(settings, "optimistic, checkpointed");
   settings = audited(true, 2);
@@ -366,7 +366,7 @@ TEST(Audits, NameTheRankWhoseParametersHaveChanged) {
 TEST(Audits, RepeatAStepWhoseUpdatesWereUndone) {
   if (world_ranks() == 1) GTEST_SKIP() << "takes two groups";
   config::Settings settings = audited(false, 2);
-  settings.parallel.updates = plan::Updates::speculative;
+  settings.parallel.updates = plan::Updates::optimistic;
   settings.training.steps = 2;
   const std::vector<std::uint64_t> expected = digests_of(settings);
   SmallRun run(settings);

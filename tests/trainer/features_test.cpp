@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <string>
 #include <tuple>
 
@@ -256,7 +256,7 @@ TEST(Offload, UpdatesOnTheHostWaitForTheClipWhereThereIsOne) {
           settings.optimizer.clip_norm = clip_norm;
           const train::Trainer trainer = train::make_trainer(settings, mesh);
           const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
-          const plan::Order order(plan);
+          const plan::HappensBefore order(plan);
           const auto is = [&](int action, plan::Kind of) {
             return plan.actions[action].kind == of;
           };

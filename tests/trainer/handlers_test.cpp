@@ -376,7 +376,7 @@ TEST(SumHandlers, CountEachAssignmentOnce) {
                   counts.size(), counts.begin());
     });
     bench.run();
-    world.sum(counts.data(), counts.size());
+    world.all_reduce_sum(counts.data(), counts.size());
     const std::int64_t assignments =
         deck.training.global_batch_size * deck.training.sequence_length * 2;
     for (int layer = 0; layer < 3; ++layer)
@@ -411,7 +411,7 @@ TEST(UpdateHandlers, UpdateUnlessTheStepIsSkipped) {
   for (const train::UpdateRange& range : bench.parts.layout.update_ranges(1, DType::fp32, 1)) {
     const double rate =
         optim::learning_rate(deck.schedule, deck.optimizer.learning_rate, 1, deck.training.steps);
-    const double decay = range.treatment.weight_decay;
+    const double decay = range.param_group.weight_decay;
     for (std::int64_t i = range.offset; i < range.offset + range.count; ++i)
       expected[i] = static_cast<float>(static_cast<double>(values[i]) * (1.0 - rate * decay));
   }

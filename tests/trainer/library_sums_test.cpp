@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, Change>> changes() {
        [](config::Settings& settings) {
          settings.shard_group = 2;
          settings.parallel.shard_optimizer_over = plan::OptimizerGroup::world;
-         settings.parallel.updates = plan::Updates::speculative;
+         settings.parallel.updates = plan::Updates::optimistic;
        }},
   };
 }

@@ -8,7 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/optim/adamw.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <ostrakon/saving/saver.hpp>
 #include <string>
 
@@ -33,7 +33,7 @@ config::Settings small(bool is_llama, std::int64_t steps) {
 }
 
 config::Settings optimistic(config::Settings settings) {
-  settings.parallel.updates = plan::Updates::speculative;
+  settings.parallel.updates = plan::Updates::optimistic;
   return settings;
 }
 
@@ -319,7 +319,7 @@ TEST(OptimisticUpdates, WaitForTheGradientOfTheirUnitAlone) {
       mesh::Mesh mesh(MPI_COMM_WORLD, 0, settings.shard_group, stages);
       const train::Trainer trainer = train::make_trainer(settings, mesh);
       const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
-      const plan::Order order(plan);
+      const plan::HappensBefore order(plan);
       const auto all = [&](plan::Kind kind) {
         std::vector<int> found;
         for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)

@@ -163,7 +163,7 @@ TEST(ShardLayout, BuffersHaveElementsWhereThePlanSays) {
       const ShardLayout layout = one.layout(rank);
       for (int u = 0; u < one.units(); ++u) {
         const plan::PlannedUnit& unit = one.plan.units[u];
-        for (const int buffer : {unit.masters, unit.working, unit.first_moments}) {
+        for (const int buffer : {unit.masters, unit.compute_copy, unit.first_moments}) {
           if (buffer < 0) continue;
           for (const plan::Spans& divided : {one.plan.buffers[buffer].divided, finest})
             for (const ParameterSlice& slice : layout.slices_in_buffer(buffer, divided))
@@ -236,12 +236,12 @@ TEST(ShardLayout, UpdateRangesHaveEachElementOnceWithItsOwnRule) {
             return r.offset <= slice.offset && slice.offset + slice.count <= r.offset + r.count;
           });
           ASSERT_NE(range, ranges.end()) << seed;
-          const optim::ParamGroup treatment =
-              optim::treatment_of(optimizer.parameters, *slice.parameter, optimizer.learning_rate,
-                                  optimizer.weight_decay);
+          const optim::ParamGroup group =
+              optim::param_group_of(optimizer.parameters, *slice.parameter, optimizer.learning_rate,
+                                    optimizer.weight_decay);
           EXPECT_EQ(range->rule, optim::rule_of(optimizer, *slice.parameter));
-          EXPECT_EQ(range->treatment.learning_rate, treatment.learning_rate);
-          EXPECT_EQ(range->treatment.weight_decay, treatment.weight_decay);
+          EXPECT_EQ(range->param_group.learning_rate, group.learning_rate);
+          EXPECT_EQ(range->param_group.weight_decay, group.weight_decay);
           if (one.moments != DType::fp32 || one.is_muon(*slice.parameter)) {
             EXPECT_EQ(range->parameter, slice.parameter);
             EXPECT_EQ(range->first, slice.first);

@@ -152,7 +152,7 @@ TEST(Targets, OfMicroBatchesThatCountUnequallyHaveTheBitsOfOneBatch) {
       if (micro_batch * ranks > 8) continue;
       for (const auto& [offload, updates] :
            {std::pair{plan::Offload::none, plan::Updates::after_clip},
-            std::pair{plan::Offload::none, plan::Updates::speculative},
+            std::pair{plan::Offload::none, plan::Updates::optimistic},
             std::pair{plan::Offload::all, plan::Updates::after_clip}}) {
         config::Settings one = settings;
         one.training.micro_batch_size = micro_batch;

@@ -150,7 +150,7 @@ TEST(Tune, BoundsAreNoMoreThanWhatPlansTake) {
   std::mt19937 random(11);
   int bounded = 0;
   for (int i = 0; i < 120; ++i) {
-    RanksOn on{random_machine(random), 8, 4};
+    MachineRanks on{random_machine(random), 8, 4};
     // Computing decides, so that bounds are close.
     if (i % 2 == 0) {
       on.machine.inside_nodes = {1e12, 0.0, 0.0};
@@ -184,7 +184,7 @@ void expect_close_estimate(const config::Settings& deck, int ranks, double secon
                            double bytes_off) {
   std::mt19937 random(8);
   for (int i = 0; i < 3; ++i) {
-    const RanksOn on{random_machine(random), ranks, 4};
+    const MachineRanks on{random_machine(random), ranks, 4};
     const Space space;
     LayoutCandidates candidates(deck, space, on, {});
     const std::optional<Cost> cost = candidates.estimate({});

@@ -38,7 +38,7 @@ config::Settings with(config::Settings deck, const std::string& value) {
   return deck;
 }
 
-RanksOf on(int ranks) { return {ranks, ranks}; }
+RankCounts on(int ranks) { return {ranks, ranks}; }
 
 struct Planned {
   std::int64_t bytes = 0;  ///< the largest arenas of any stage and purpose, of both kinds
@@ -84,7 +84,7 @@ TEST(ChooseRecompute, TakesTheLeastThatFits) {
     for (const char* value : some_values) planned[value] = plan(with(deck, value), ranks);
     for (const auto& [name, room] : planned) {
       SCOPED_TRACE(std::string(sections) + name);
-      const Kept kept = choose_recompute(deck, on(ranks), {room.bytes, any_bytes}, 1);
+      const RecomputeChoice kept = choose_recompute(deck, on(ranks), {room.bytes, any_bytes}, 1);
       const Planned chosen = plan(kept.settings, ranks);
       EXPECT_FALSE(kept.settings.chooses_recompute);
       EXPECT_EQ(chosen.bytes, kept.arenas.device);
@@ -94,7 +94,7 @@ TEST(ChooseRecompute, TakesTheLeastThatFits) {
           EXPECT_GT(takes.bytes, room.bytes) << other;
         }
     }
-    const Kept any = choose_recompute(deck, on(ranks), any_memory, 1);
+    const RecomputeChoice any = choose_recompute(deck, on(ranks), any_memory, 1);
     EXPECT_EQ(any.changes.front(), "memory.activation_checkpointing=keep norms activations");
   }
 }
@@ -103,9 +103,9 @@ TEST(ChooseRecompute, TakesTheLeastThatFits) {
 // deck that says otherwise is obeyed.
 TEST(ChooseRecompute, KeepsGatheredParametersWhereTheyFit) {
   const config::Settings deck = deck_with("  precision: {gather: bf16}\n");
-  const Kept all = choose_recompute(deck, on(1), any_memory, 1);
+  const RecomputeChoice all = choose_recompute(deck, on(1), any_memory, 1);
   EXPECT_EQ(all.settings.parallel.reshard_after_forward.kind, plan::Reshard::end_of_step);
-  const Kept most = choose_recompute(deck, on(1), {all.arenas.device - 1, any_bytes}, 1);
+  const RecomputeChoice most = choose_recompute(deck, on(1), {all.arenas.device - 1, any_bytes}, 1);
   EXPECT_LT(most.arenas.device, all.arenas.device);
   EXPECT_EQ(most.settings.recompute.norm_outputs, all.settings.recompute.norm_outputs);
   EXPECT_NE(most.settings.parallel.reshard_after_forward.kind, plan::Reshard::end_of_step);

@@ -82,7 +82,7 @@ TEST(Progress, LimitsFollowFromRecentTimes) {
   EXPECT_EQ(limit_after(1e4), 5.0F);
   EXPECT_EQ(limit_after(0.1), 600.0F);
   Progress fixed(0, Limits(3.0));
-  const Doing saving(Occupation::saving);
+  const OccupationScope saving(Occupation::saving);
   EXPECT_EQ(fixed.record(0.0).limit, 3.0F);
 }
 
@@ -185,7 +185,7 @@ TEST(Progress, TellsForWhomItWaits) {
 TEST(Progress, NoticesAnOccupationOnceItKnowsHowLongThatTakes) {
   const plan::StepPlan plan = plan_of({action_of(Kind::forward)});
   Progress progress(0);
-  const Doing between_steps(Occupation::between_steps);
+  const OccupationScope between_steps(Occupation::between_steps);
   EXPECT_EQ(progress.record(seconds_now()).notice, 30.0F);
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
   progress.begin_run(plan, false);
@@ -197,16 +197,16 @@ TEST(Progress, NoticesAnOccupationOnceItKnowsHowLongThatTakes) {
 
 TEST(Progress, OutsideOfPlansTellsTheOccupationAndTheCall) {
   EXPECT_EQ(watch::progress(), nullptr);
-  const Doing unwatched(Occupation::saving);  // has nothing to tell
+  const OccupationScope unwatched(Occupation::saving);  // has nothing to tell
   Progress progress(0);
   {
-    const Doing saving(Occupation::saving);
+    const OccupationScope saving(Occupation::saving);
     EXPECT_EQ(progress.record(seconds_now()).occupation, Occupation::saving);
     {
-      const Doing writing(Occupation::writing_checkpoint, 1000.0);
+      const OccupationScope writing(Occupation::writing_checkpoint, 1000.0);
       EXPECT_EQ(progress.record(seconds_now()).limit, 1120.0F);
-      const Communicating mark("MPI_Barrier");
-      const Communicating inner("MPI_Bcast");
+      const MpiCallScope mark("MPI_Barrier");
+      const MpiCallScope inner("MPI_Bcast");
       const Record record = progress.record(seconds_now());
       EXPECT_STREQ(record.call, "MPI_Barrier");
       EXPECT_EQ(record.wait, Wait::anyone);

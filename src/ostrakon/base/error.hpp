@@ -30,8 +30,8 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
-/// An CollectiveError whose causes on all ranks were DamagedErrors.
-class AgreedDamage : public CollectiveError {
+/// A CollectiveError whose causes on all ranks were DamagedErrors.
+class CollectiveDamagedError : public CollectiveError {
  public:
   using CollectiveError::CollectiveError;
 };

@@ -12,7 +12,7 @@ std::string disagreement(Communicator& world, const Facts& facts) {
   const Facts first = unpack_facts(world.broadcast(pack_facts(facts), 0));
   const auto found = first_difference(facts, first);
   double lowest = found ? world.rank() : world.size();
-  world.minimum(&lowest, 1);
+  world.all_reduce_min(&lowest, 1);
   const int rank = static_cast<int>(lowest);
   if (rank == world.size()) return "";
   const std::string mine =

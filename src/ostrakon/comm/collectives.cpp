@@ -165,7 +165,7 @@ void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, Vie
 template <class T, class Space>
 void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
                                   View<T*, Space> staging, View<float*, Space> shard,
-                                  LocalSum local) {
+                                  ReductionOrder local) {
   require_sizes("reduce_scatter", full.size(), size_, shard.size());
   if (size_ == 1 && !local.continues) return copy(exec, full, shard);
   const int tree = local.tree > 0 ? local.tree : size_;
@@ -302,7 +302,7 @@ void Communicator::count_sent(std::int64_t shard_bytes) {
   template void Communicator::library_reduce_scatter(const Exec&, View<T*, Space>,                \
                                                      View<float*, Space>);                        \
   template void Communicator::reduce_scatter(const Exec&, View<const T*, Space>, View<T*, Space>, \
-                                             View<float*, Space>, LocalSum);
+                                             View<float*, Space>, ReductionOrder);
 OSTRAKON_INSTANTIATE(float, OnDevice)
 OSTRAKON_INSTANTIATE(bf16, OnDevice)
 OSTRAKON_INSTANTIATE(fp16, OnDevice)

@@ -35,7 +35,7 @@ void check_mpi(int code, const char* call) {
 
 Communicator Communicator::duplicate(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
-  const watch::Communicating mark("MPI_Comm_dup");
+  const watch::MpiCallScope mark("MPI_Comm_dup");
   check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
   return Communicator(made);
 }
@@ -43,14 +43,14 @@ Communicator Communicator::duplicate(MPI_Comm parent) {
 Communicator Communicator::split(MPI_Comm parent, int color, int key) {
   require(color >= 0, "the color of a group of ranks is ", color, ", expected 0 or more");
   MPI_Comm made = MPI_COMM_NULL;
-  const watch::Communicating mark("MPI_Comm_split");
+  const watch::MpiCallScope mark("MPI_Comm_split");
   check_mpi(MPI_Comm_split(parent, color, key, &made), "MPI_Comm_split");
   return Communicator(made);
 }
 
 Communicator Communicator::split_shared_memory(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
-  const watch::Communicating mark("MPI_Comm_split_type");
+  const watch::MpiCallScope mark("MPI_Comm_split_type");
   check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made),
             "MPI_Comm_split_type");
   return Communicator(made);
@@ -105,36 +105,36 @@ void Communicator::slow_down(double seconds_per_byte) {
   seconds_per_byte_ = seconds_per_byte;
 }
 
-void Communicator::sum(std::int64_t* values, int count) {
+void Communicator::all_reduce_sum(std::int64_t* values, int count) {
   // Unsigned addition gives the same bits as two's complement addition, and its overflow is
   // defined.
-  sum(reinterpret_cast<std::uint64_t*>(values), count);
+  all_reduce_sum(reinterpret_cast<std::uint64_t*>(values), count);
 }
 
-void Communicator::sum(std::uint64_t* values, int count) {
+void Communicator::all_reduce_sum(std::uint64_t* values, int count) {
   if (size_ == 1) return;
-  const watch::Communicating mark("MPI_Allreduce");
+  const watch::MpiCallScope mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, comm_),
             "MPI_Allreduce");
 }
 
-void Communicator::maximum(double* values, int count) {
+void Communicator::all_reduce_max(double* values, int count) {
   if (size_ == 1) return;
-  const watch::Communicating mark("MPI_Allreduce");
+  const watch::MpiCallScope mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm_),
             "MPI_Allreduce");
 }
 
-void Communicator::minimum(double* values, int count) {
+void Communicator::all_reduce_min(double* values, int count) {
   if (size_ == 1) return;
-  const watch::Communicating mark("MPI_Allreduce");
+  const watch::MpiCallScope mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MIN, comm_),
             "MPI_Allreduce");
 }
 
 void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
   if (size_ == 1) return;
-  const watch::Communicating mark("MPI_Bcast");
+  const watch::MpiCallScope mark("MPI_Bcast");
   for (std::int64_t done = 0; done < bytes;) {
     const std::int64_t count = std::min(bytes - done, largest_count);
     check_mpi(
@@ -145,7 +145,7 @@ void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
 }
 
 void Communicator::send(const void* data, std::int64_t bytes, int to) {
-  const watch::Communicating mark("MPI_Send");
+  const watch::MpiCallScope mark("MPI_Send");
   for (std::int64_t done = 0; done < bytes; done += largest_count)
     check_mpi(
         MPI_Send(static_cast<const char*>(data) + done,
@@ -154,7 +154,7 @@ void Communicator::send(const void* data, std::int64_t bytes, int to) {
 }
 
 void Communicator::receive(void* data, std::int64_t bytes, int from) {
-  const watch::Communicating mark("MPI_Recv");
+  const watch::MpiCallScope mark("MPI_Recv");
   for (std::int64_t done = 0; done < bytes; done += largest_count)
     check_mpi(MPI_Recv(static_cast<char*>(data) + done,
                        static_cast<int>(std::min(bytes - done, largest_count)), MPI_BYTE, from, 0,
@@ -175,7 +175,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   const auto ranks = static_cast<std::size_t>(size_);
   std::vector<std::int64_t> bytes(ranks);
   bytes[static_cast<std::size_t>(rank_)] = static_cast<std::int64_t>(text.size());
-  sum(bytes.data(), size_);
+  all_reduce_sum(bytes.data(), size_);
   const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   require(total <= largest_count, "gather_texts: ", total, " bytes of text, at most ",
           largest_count, " fit");
@@ -184,7 +184,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   std::vector<int> begins(ranks);
   std::partial_sum(counts.begin(), counts.end() - 1, begins.begin() + 1);
   std::string all(static_cast<std::size_t>(total), '\0');
-  const watch::Communicating mark("MPI_Allgatherv");
+  const watch::MpiCallScope mark("MPI_Allgatherv");
   check_mpi(MPI_Allgatherv(text.data(), static_cast<int>(text.size()), MPI_CHAR, all.data(),
                            counts.data(), begins.data(), MPI_CHAR, comm_),
             "MPI_Allgatherv");
@@ -195,8 +195,8 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   return texts;
 }
 
-void Communicator::show_first(const std::string& mine,
-                              const std::function<void(int rank, const std::string& text)>& take) {
+void Communicator::gather_texts_on_root(
+    const std::string& mine, const std::function<void(int rank, const std::string& text)>& take) {
   constexpr int tag = 1;
   const auto in_chunks = [](std::size_t bytes, const auto& move) {
     for (std::size_t done = 0; done < bytes;) {
@@ -206,7 +206,7 @@ void Communicator::show_first(const std::string& mine,
     }
   };
   if (rank_ > 0) {
-    const watch::Communicating mark("MPI_Send");
+    const watch::MpiCallScope mark("MPI_Send");
     auto bytes = static_cast<std::uint64_t>(mine.size());
     check_mpi(MPI_Send(&bytes, 1, MPI_UINT64_T, 0, tag, comm_), "MPI_Send");
     in_chunks(mine.size(), [&](std::size_t begin, int count) {
@@ -217,7 +217,7 @@ void Communicator::show_first(const std::string& mine,
   take(0, mine);
   std::string text;
   for (int rank = 1; rank < size_; ++rank) {
-    const watch::Communicating mark("MPI_Recv");
+    const watch::MpiCallScope mark("MPI_Recv");
     std::uint64_t bytes = 0;
     check_mpi(MPI_Recv(&bytes, 1, MPI_UINT64_T, rank, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
     text.resize(static_cast<std::size_t>(bytes));
@@ -231,7 +231,7 @@ void Communicator::show_first(const std::string& mine,
 
 void Communicator::barrier() {
   if (size_ == 1) return;
-  const watch::Communicating mark("MPI_Barrier");
+  const watch::MpiCallScope mark("MPI_Barrier");
   check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
 }
 
@@ -251,12 +251,12 @@ void Communicator::run_collectively(const std::function<void()>& work) {
     message = message_of_current_exception();
   }
   if (size_ > 1) {
-    const watch::Communicating mark("MPI_Allreduce");
+    const watch::MpiCallScope mark("MPI_Allreduce");
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
   }
   if (failed == none) return;
   message = broadcast(std::move(message), failed % size_);
-  if (failed >= size_) throw AgreedDamage(message);
+  if (failed >= size_) throw CollectiveDamagedError(message);
   throw CollectiveError(message);
 }
 

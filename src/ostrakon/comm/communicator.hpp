@@ -24,7 +24,7 @@ void check_mpi(int code, const char* call);
 constexpr std::int64_t largest_count = std::numeric_limits<int>::max(), block_elements = 64;
 
 /// The order in which a reduce-scatter sums the ranks' contributions.
-struct LocalSum {
+struct ReductionOrder {
   /// Number of neighbouring ranks summed by one tree; the trees' sums are accumulated in order. 0:
   /// one tree over all ranks.
   int tree = 0;
@@ -70,7 +70,7 @@ class Communicator {
   /// Sets a window of shared memory. From now on all_gather, all_to_all and reduce_scatter of
   /// arrays in host memory read the other ranks' send buffers directly, which must be in the
   /// window's memory. Only for groups of several ranks.
-  void share(std::unique_ptr<Window> window) { window_ = std::move(window); }
+  void set_window(std::unique_ptr<Window> window) { window_ = std::move(window); }
 
   // Collectives of arrays in host or device memory. Every rank's shard has the same number of
   // elements; `full` has all shards. They throw Error if sizes differ. They wait for earlier work
@@ -92,7 +92,7 @@ class Communicator {
   /// `staging`.
   template <class T, class Space>
   void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
-                      View<float*, Space> shard, LocalSum local = {});
+                      View<float*, Space> shard, ReductionOrder local = {});
 
   /// A reduce-scatter whose sum is left to MPI or the transport: in the dtype that is sent, in an
   /// order that depends on the library and the number of ranks. It needs no staging. A `full` of
@@ -106,11 +106,11 @@ class Communicator {
   void all_to_all(const Exec& exec, View<const T*, Space> full, View<T*, Space> received);
 
   /// Exact all-reduce sums of integers, in place, modulo 2^64. Host memory.
-  void sum(std::int64_t* values, int count);
-  void sum(std::uint64_t* values, int count);
+  void all_reduce_sum(std::int64_t* values, int count);
+  void all_reduce_sum(std::uint64_t* values, int count);
   /// All-reduce maximum and minimum, in place. Host memory.
-  void maximum(double* values, int count);
-  void minimum(double* values, int count);
+  void all_reduce_max(double* values, int count);
+  void all_reduce_min(double* values, int count);
 
   /// Point-to-point messages in host memory. Both calls block until the message was received.
   void send(const void* data, std::int64_t bytes, int to);
@@ -123,8 +123,8 @@ class Communicator {
   std::vector<std::string> gather_texts(const std::string& text);
   /// Calls take(rank, text) on rank 0 for every rank's text, in rank order; rank 0 holds only one
   /// text at a time. Collective.
-  void show_first(const std::string& mine,
-                  const std::function<void(int rank, const std::string& text)>& take);
+  void gather_texts_on_root(const std::string& mine,
+                            const std::function<void(int rank, const std::string& text)>& take);
   void barrier();
 
   /// Bytes sent to other ranks by all_gather, all_to_all, reduce_scatter and library_reduce_scatter
@@ -137,9 +137,9 @@ class Communicator {
   void slow_down(double seconds_per_byte);
 
   /// Runs `work` on every rank. If it throws on some, throws CollectiveError on all, with the text
-  /// of the lowest rank that failed; AgreedDamage if all failures were DamagedErrors. Use it for
-  /// I/O that may fail on one rank only. `work` itself must not communicate: a rank that failed
-  /// would leave the others waiting.
+  /// of the lowest rank that failed; CollectiveDamagedError if all failures were DamagedErrors. Use
+  /// it for I/O that may fail on one rank only. `work` itself must not communicate: a rank that
+  /// failed would leave the others waiting.
   void run_collectively(const std::function<void()>& work);
   /// Runs `work` on rank 0 alone; if it throws, all ranks throw as above.
   void run_on_root(const std::function<void()>& work);

@@ -30,9 +30,9 @@ char* Messages::begin_stage([[maybe_unused]] Begun& begun, [[maybe_unused]] cons
   char* const as_it_is = target != nullptr ? target : const_cast<char*>(data);  // NOLINT
 #if OSTRAKON_HAS_DEVICE
   const bool passes = staged_ && std::is_same<Space, OnDevice>::value;
-  Stage stage;
+  StagingBuffer stage;
   if (passes) {
-    const auto fits = [&](const Stage& one) { return one.capacity >= bytes; };
+    const auto fits = [&](const StagingBuffer& one) { return one.capacity >= bytes; };
     const auto found = std::find_if(begun.spare.begin(), begun.spare.end(), fits);
     if (found != begun.spare.end()) {
       stage = std::move(*found);
@@ -62,7 +62,7 @@ void Messages::finish_stages([[maybe_unused]] Begun& begun,
                              [[maybe_unused]] std::ptrdiff_t messages) {
 #if OSTRAKON_HAS_DEVICE
   for (std::ptrdiff_t i = 0; i < messages; ++i) {
-    Stage& stage = begun.stages[static_cast<std::size_t>(i)];
+    StagingBuffer& stage = begun.stages[static_cast<std::size_t>(i)];
     if (stage.memory.data() == nullptr) continue;
     if (stage.target != nullptr) {
       device::copy_to_device(stage.stream, stage.memory.data(), stage.target,

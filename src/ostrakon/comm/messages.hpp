@@ -64,21 +64,21 @@ class Messages {
  private:
 #if OSTRAKON_HAS_DEVICE
   /// Pinned memory of a message in flight.
-  struct Stage {
+  struct StagingBuffer {
     device::PinnedBytes memory;
     std::int64_t capacity = 0;
     std::int64_t bytes = 0;
     std::byte* target = nullptr;  ///< receive buffer; null for a send
     device::StreamHandle stream = nullptr;
   };
-  using Stages = std::vector<Stage>;
+  using StagingBuffers = std::vector<StagingBuffer>;
 #else
-  struct Stages {};
+  struct StagingBuffers {};
 #endif
   struct Begun {
     std::vector<MPI_Request> requests;  ///< of messages in flight, in order
     std::vector<int> parts;             ///< number of requests per message
-    Stages stages, spare;               ///< stages: one per message if staged; spare: for reuse
+    StagingBuffers stages, spare;       ///< stages: one per message if staged; spare: for reuse
   };
   template <class Space>
   char* begin_stage(Begun& begun, const Exec& exec, const char* data, std::int64_t bytes,

@@ -191,13 +191,13 @@ void NcclWatchdog::forget(const void* who) {
                  watched_.end());
 }
 
-void NcclWatchdog::hurry(const std::string& why, double seconds) {
+void NcclWatchdog::set_failure_deadline(const std::string& why, double seconds) {
   const std::lock_guard<std::mutex> lock(mutex_);
   why_ = why;
   until_ = seconds_now() + seconds;
 }
 
-void NcclWatchdog::calm() {
+void NcclWatchdog::clear_failure_deadline() {
   const std::lock_guard<std::mutex> lock(mutex_);
   why_.clear();
 }

@@ -92,9 +92,9 @@ class NcclWatchdog {
 
   /// Tells that this rank has failed, for the reason `why`: other ranks may not make the calls that
   /// it waits for. Work that is not done within `seconds` counts as failed, and ended() receives
-  /// `why`. Ends with calm().
-  void hurry(const std::string& why, double seconds);
-  void calm();
+  /// `why`. Ends with clear_failure_deadline().
+  void set_failure_deadline(const std::string& why, double seconds);
+  void clear_failure_deadline();
 
  private:
   struct Watched {
@@ -112,7 +112,7 @@ class NcclWatchdog {
   std::vector<Watched> watched_;
   bool ends_ = false;
   int device_ = 0;   ///< device of this process; new threads begin with device 0
-  std::string why_;  ///< from hurry(); empty if it is not in effect
+  std::string why_;  ///< from set_failure_deadline(); empty if it is not in effect
   double until_ = 0.0;
   std::thread thread_;
 };

@@ -42,7 +42,7 @@ std::string expected_hierarchical();
 /// Units or parts of blocks that are recomputed for backward: all of some units, or parts of all
 /// blocks.
 struct ActivationCheckpointing {
-  plan::Checkpointing units;
+  plan::ActivationCheckpointing units;
   model::Recompute within_blocks;
   bool is_chosen = false;  ///< Settings::chooses_recompute
 };

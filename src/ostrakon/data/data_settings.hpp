@@ -39,7 +39,7 @@ struct DataSettings {
   Documents documents = Documents::continued;
   bool restart_positions = true;  ///< whether positions of separate documents begin at 0 each
   Objective objective = Objective::next_token;
-  std::string reference;         ///< for `dpo`: prefix of files, see data::ReferenceFile; or empty
+  std::string reference;  ///< for `dpo`: prefix of files, see data/reference_file.hpp; or empty
   double synthetic_noise = 0.1;  ///< fraction of tokens that the synthetic process draws at random
 };
 

@@ -26,8 +26,8 @@ struct SampleRows {
   std::int32_t* document_begins;
 };
 
-/// In names of facts, what comes before the number of a source of a mixture; the first one's have
-/// none.
+/// Separates the name of a fact from the number of its source in a mixture ("checksum of source
+/// 2"); facts of the first source have no number.
 constexpr const char* of_source = " of source ";
 
 /// A source of a mixture: what has been drawn from it.

@@ -16,7 +16,7 @@ struct Place {
   Window window;
 };
 
-std::vector<Place> places_of(const Sequences& sequences, const Cut& cut) {
+std::vector<Place> places_of(const Sequences& sequences, const WindowSettings& cut) {
   std::vector<Place> all;
   for (std::int64_t s = 0; s < sequences.count(); ++s)
     for (const Window& one :
@@ -108,7 +108,8 @@ class Sums {
 
 }  // namespace
 
-std::vector<Score> score(train::Trainer& trainer, const Sequences& sequences, const Cut& cut) {
+std::vector<Score> score(train::Trainer& trainer, const Sequences& sequences,
+                         const WindowSettings& cut) {
   const std::vector<Place> places = places_of(sequences, cut);
   Samples samples(sequences, places, cut.context);
   const Order order(trainer, cut.context);

@@ -19,16 +19,17 @@ struct Score {
 };
 
 /// How sequences are cut into samples: see windows().
-struct Cut {
+struct WindowSettings {
   std::int64_t context = 1;  ///< tokens that the trainer's model reads at once
   std::int64_t stride = 1;
 };
 
 /// Returns the score of each sequence, the same on all ranks, with state and settings of `trainer`,
-/// which makes_evaluating_trainer has made. Losses of tokens, as float, are summed exactly, and the
-/// sum is rounded to double once: no bit depends on the ranks if none of a loss does. Collective,
-/// with equal sequences on all ranks; throws CollectiveError where a rank can't read a sequence,
-/// and where a loss is not finite.
-std::vector<Score> score(train::Trainer& trainer, const Sequences& sequences, const Cut& cut);
+/// which make_evaluating_trainer() has made. Losses of tokens, as float, are summed exactly, and
+/// the sum is rounded to double once: no bit depends on the ranks if none of a loss does.
+/// Collective, with equal sequences on all ranks; throws CollectiveError where a rank can't read a
+/// sequence, and where a loss is not finite.
+std::vector<Score> score(train::Trainer& trainer, const Sequences& sequences,
+                         const WindowSettings& cut);
 
 }  // namespace ostrakon::evaluate

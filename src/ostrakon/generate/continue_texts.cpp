@@ -10,7 +10,7 @@ namespace {
 /// A text that is being continued.
 class Going {
  public:
-  Going(std::size_t which, const Beginning& text)
+  Going(std::size_t which, const TokenPrompt& text)
       : which_(which),
         sampling_(text.sampling),
         key_(math::random_key(sampling_.seed, "sampling " + std::to_string(sampling_.sample))),
@@ -48,7 +48,7 @@ class Going {
 
 }  // namespace
 
-void continue_texts(Generator& generator, const std::vector<Beginning>& texts, std::int64_t count,
+void continue_texts(Generator& generator, const std::vector<TokenPrompt>& texts, std::int64_t count,
                     const std::function<bool(std::size_t, std::int32_t)>& emit) {
   if (count <= 0) return;
   const auto longest = static_cast<std::size_t>(generator.settings().training.sequence_length);

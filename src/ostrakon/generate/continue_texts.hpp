@@ -9,7 +9,7 @@
 namespace ostrakon::train {
 
 /// A text to be continued.
-struct Beginning {
+struct TokenPrompt {
   Generator::Tokens tokens;  ///< at least one
   SamplingSettings sampling;
 };
@@ -19,7 +19,7 @@ struct Beginning {
 /// together, and others follow as these end. Where a text outgrows the context, the older half of
 /// the context is dropped. In fp32 a text's tokens do not depend on the other texts, nor on how
 /// many are computed together.
-void continue_texts(Generator& generator, const std::vector<Beginning>& texts, std::int64_t count,
+void continue_texts(Generator& generator, const std::vector<TokenPrompt>& texts, std::int64_t count,
                     const std::function<bool(std::size_t, std::int32_t)>& emit);
 
 }  // namespace ostrakon::train

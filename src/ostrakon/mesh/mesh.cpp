@@ -70,8 +70,8 @@ comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicato
   if (ranks > 0) return comm::Communicator::split(stage.mpi(), stage.rank() / ranks);
   comm::Communicator group = comm::Communicator::split(stage.mpi(), lowest_rank(world, node));
   double largest = group.size(), smallest = group.size();
-  world.maximum(&largest, 1);
-  world.minimum(&smallest, 1);
+  world.all_reduce_max(&largest, 1);
+  world.all_reduce_min(&smallest, 1);
   world.run_collectively([&] {
     require(largest == smallest, "parallel.shard_group = node, but nodes have ", smallest, " to ",
             largest, " ranks", of_stage, "; expected the same number on all");
@@ -174,7 +174,7 @@ int cores_of_each(comm::Communicator& world, comm::Communicator& host) {
   }
   const auto ranks = static_cast<std::size_t>(host.size());
   auto least = static_cast<double>(std::min(mine.size(), of_host.size() / ranks));
-  world.minimum(&least, 1);
+  world.all_reduce_min(&least, 1);
   return static_cast<int>(least);
 }
 
@@ -231,13 +231,13 @@ Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group, int stages)
   const int first = lowest_rank(world_, node_);
   std::vector<std::int64_t> begins_node(static_cast<std::size_t>(world_.size()));
   begins_node[static_cast<std::size_t>(first)] = node_.rank() == 0 ? 1 : 0;
-  world_.sum(begins_node.data(), world_.size());
+  world_.all_reduce_sum(begins_node.data(), world_.size());
   const auto begin = begins_node.begin();
   nodes_ = static_cast<int>(std::accumulate(begin, begins_node.end(), std::int64_t{0}));
   node_index_ = static_cast<int>(std::accumulate(begin, begin + first, std::int64_t{0}));
   std::vector<std::int64_t> node_of_rank(begins_node.size());
   node_of_rank[static_cast<std::size_t>(world_.rank())] = node_index_;
-  world_.sum(node_of_rank.data(), world_.size());
+  world_.all_reduce_sum(node_of_rank.data(), world_.size());
   ranks_per_node_ = regular_ranks_per_node(node_of_rank);
   cores_ = cores_of_each(world_, host_);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/array_packer.hpp>
 
 namespace ostrakon::model {
 
-/// Arrays are described once, for those who write and who read: these only read.
+/// Casts away const, as the arrays in a buffer are described once, by views that can be written.
+/// The caller must only read through the result.
 template <class A>
 View<A*> to_read(View<const A*> array) {
   return {const_cast<A*>(array.data()), array.size(), array.origin()};
@@ -32,7 +33,7 @@ class Arrays {
 
  private:
   View<std::byte*> buffer_;
-  Packing packing_;
+  ArrayPacker packing_;
 };
 
 }  // namespace ostrakon::model

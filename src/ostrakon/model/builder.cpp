@@ -5,13 +5,13 @@
 #include <cmath>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/portability.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/builder_state.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/moe_dispatch_layout.hpp>
-#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -92,8 +92,8 @@ int Builder<T>::State::copy_of(int v) {
   return copy;
 }
 
-/// An output does not stay: who reads it in backward makes it again. What is made with others, of
-/// which some are saved, is copied: where these are made again, there is no output.
+/// Returns the values that the unit hands on for `v`. Backward makes an output again (Keep::never)
+/// where its call makes outputs alone; else the output is a copy.
 template <class T>
 std::vector<int> Builder<T>::State::hand_on(int v) {
   std::vector<int> outputs = {v};

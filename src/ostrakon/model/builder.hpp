@@ -61,7 +61,8 @@ class Builder {
   /// onto + x W^T + b, rounded once.
   Value linear_onto(const Value& onto, const Value& x, const std::string& name,
                     const LinearSettings& settings = {});
-  /// f(gate) * up, of which x W^T + b has the columns side by side: `activation` is a gated one.
+  /// f(gate) * up (rows, columns): layer `name` makes 2 * columns, those of gate and then those of
+  /// up. `activation` has to be a gated one.
   Value gated_linear(const Value& x, const std::string& name, std::int64_t columns,
                      const LinearSettings& settings = {},
                      Activation activation = Activation::swiglu);

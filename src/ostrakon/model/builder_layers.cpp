@@ -323,13 +323,13 @@ Value Builder<T>::describe_mixture(MixtureForm form, const Value& other, const V
   }
   require(to >= 0, name, " is of experts that are a unit of their own; expected mixture_onto");
   // In pieces experts find shared ones in what they go onto.
-  const MoeDispatchLayout border(settings, width, s.leaf, form == MixtureForm::beside);
-  const int rows = operations.route_apart(v, router, border, experts);
-  const int shared = border.has_shared ? take_shared() : -1;
-  const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, border);
+  const MoeDispatchLayout dispatch(settings, width, s.leaf, form == MixtureForm::beside);
+  const int rows = operations.route_apart(v, router, dispatch, experts);
+  const int shared = dispatch.has_shared ? take_shared() : -1;
+  const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, dispatch);
   s.handed_besides.push_back(made.back());
   const Value y = s.make(made.front(), name);
-  if (settings.shared == 0 || border.has_shared) return y;
+  if (settings.shared == 0 || dispatch.has_shared) return y;
   return settings.shared_gate || factor != 1.0
              ? add(y, make_shared(), factor)
              : mlp_onto(y, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations of one's own in a Builder.
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/builder_state.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/own_kernels.hpp>
-#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 namespace {

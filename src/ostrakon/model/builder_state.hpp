@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_shape.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,7 +49,7 @@ struct Builder<T>::State {
   std::int64_t pieces() const { return leaf.tensor_pieces(); }
   graph::Value& value(int v) { return graph().values[static_cast<std::size_t>(v)]; }
   bool has_columns(int v) { return value(v).tensor_distribution == graph::Distribution::columns; }
-  /// Those of all ranks.
+  /// Returns the number of columns of `v` over all tensor ranks.
   std::int64_t columns(int v) { return value(v).columns * (has_columns(v) ? pieces() : 1); }
 
   Value make(int v, const std::string& name) {
@@ -68,7 +68,8 @@ struct Builder<T>::State {
     require(x.builder == id, name, " takes a value of another unit; expected one that this ",
             "Builder has made, or the unit's input");
   }
-  /// The value, which an operation takes; or its rows.
+  /// Returns the number of x, and marks it as read by operation `name`; take_rows() also requires
+  /// that tensor ranks have rows of it.
   int take(const Value& x, const std::string& name) {
     require_value(x, name);
     require(!is_loss, name, " comes behind the losses; expected them last");
@@ -89,7 +90,8 @@ struct Builder<T>::State {
     batch_bytes = std::max(batch_bytes, bytes);
   }
 
-  /// An extent from which sizes are computed; or one that is cut into pieces, too.
+  /// Throws Error unless `extent` is at least 1 and small enough; require_cut() also requires that
+  /// tensor pieces divide it.
   void require_size(const std::string& name, const char* what, std::int64_t extent) const {
     require(extent >= 1, name, " has ", extent, " ", what, "; expected at least 1");
     require(extent <= largest_chain / (4 * leaf.rows()), name, " has ", extent, " ", what,

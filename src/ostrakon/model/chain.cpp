@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph_unit.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
 #include <typeinfo>
 

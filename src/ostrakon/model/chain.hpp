@@ -76,7 +76,7 @@ class Chain {
   Chain(const Units& units, LeafSize leaf, const Frozen& frozen = {});
 
   int units() const { return static_cast<int>(units_.size()); }
-  /// With offsets.
+  /// The parameters of a unit, with their offsets in its flat parameter, in elements.
   const std::vector<Parameter>& parameters(int unit) const { return this->unit(unit).parameters(); }
   LeafSize leaf() const { return leaf_; }
   /// Losses of a leaf, over all tensor ranks.
@@ -86,8 +86,8 @@ class Chain {
   }
   const plan::ModelDescription& description() const { return description_; }
 
-  /// A phase of a unit's forward, or backward as it is planned. An Error that a kernel throws gets
-  /// "unit NAME, forward: " (or "backward") in front.
+  /// Computes phase `buffers.phase` of a unit's forward, or of its backward. An Error that a kernel
+  /// throws gets "unit NAME, forward: " (or "backward") in front.
   void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
   void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool adds_gradients) const;

@@ -7,11 +7,11 @@
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -506,9 +506,9 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   if (has_expert_units(settings_, leaf_)) {
-    const MoeDispatchLayout border(settings_.experts, settings_.width, leaf_,
-                                   norms_mixtures(settings_));
-    description.gradient_bytes = border.gradient_bytes<T>();
+    const MoeDispatchLayout dispatch(settings_.experts, settings_.width, leaf_,
+                                     norms_mixtures(settings_));
+    description.gradient_bytes = dispatch.gradient_bytes<T>();
   }
   if (settings_.multi_token_depth > 0)
     description.gradient_bytes += behind_y<T>(leaf_.own_rows(), settings_.width);

@@ -30,8 +30,9 @@ constexpr const char* name(NormPlacement placement) {
   return name_in(norm_placement_names, placement);
 }
 
-/// What the MLP of a block takes: what attention has added to, or what attention takes, normed once
-/// for both or by two norms.
+/// How attention and MLP of a block are connected. sequential: the MLP reads the residual stream
+/// after attention was added. parallel: both read the block's input through one norm.
+/// parallel_two_norms: both read it, each through a norm of its own.
 enum class BlockForm { sequential, parallel, parallel_two_norms };
 constexpr Named<BlockForm> block_form_names[] = {
     {BlockForm::sequential, "sequential"},
@@ -39,7 +40,7 @@ constexpr Named<BlockForm> block_form_names[] = {
     {BlockForm::parallel_two_norms, "parallel_two_norms"}};
 constexpr const char* name(BlockForm form) { return name_in(block_form_names, form); }
 
-/// What a block of a model has that others may not have.
+/// Says which optional parts a block has. Blocks of equal kinds are built alike.
 struct BlockKind {
   bool has_experts = false, has_window = false, has_rotary = false, has_delta_net = false;
 

@@ -27,9 +27,9 @@ struct ExpertUnit<T>::Sent {
   Sent(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
     Arrays<T> arrays(buffer);
     const std::int64_t capacity = unit.rounds_.capacity;
-    x = arrays.matrix(capacity, unit.border_.width);
+    x = arrays.matrix(capacity, unit.dispatch_.width);
     if (pass == Pass::backward) {
-      dy = arrays.matrix(capacity, unit.border_.width);
+      dy = arrays.matrix(capacity, unit.dispatch_.width);
       weights = arrays.template take<Compute>(capacity);
     }
     bytes = arrays.size();
@@ -45,7 +45,7 @@ struct ExpertUnit<T>::Returned {
 
   Returned(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
     Arrays<T> arrays(buffer);
-    rows = arrays.matrix(unit.rounds_.capacity, unit.border_.width);
+    rows = arrays.matrix(unit.rounds_.capacity, unit.dispatch_.width);
     if (pass == Pass::backward) dweights = arrays.template take<Compute>(unit.rounds_.capacity);
     bytes = arrays.size();
   }
@@ -71,27 +71,27 @@ struct ExpertUnit<T>::Workspace {
 
   Workspace(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
     Arrays<T> arrays(buffer);
-    const MoeDispatchLayout& border = unit.border_;
+    const MoeDispatchLayout& dispatch = unit.dispatch_;
     const std::int64_t capacity = unit.rounds_.capacity, ranks = unit.ranks_;
     const auto padding_of = [&](const Layer& layer) {
       return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
                                             math::rows_of_a_product_in<T>(unit.kernels_));
     };
-    offsets = arrays.template take<std::int64_t>(ranks * border.offsets());
-    returned = arrays.matrix(border.assignments(), border.width);
+    offsets = arrays.template take<std::int64_t>(ranks * dispatch.offsets());
+    returned = arrays.matrix(dispatch.assignments(), dispatch.width);
     up = arrays.matrix(capacity, unit.up_.outputs);
     activated = arrays.matrix(capacity, unit.inner_);
     padding = arrays.template take<T>(std::max(padding_of(unit.up_), padding_of(unit.down_)));
-    if (pass == Pass::backward && border.is_apart) {
-      dmade = arrays.matrix(border.rows, border.width);
-      dbeside = arrays.matrix(border.rows, border.width);
+    if (pass == Pass::backward && dispatch.is_apart) {
+      dmade = arrays.matrix(dispatch.rows, dispatch.width);
+      dbeside = arrays.matrix(dispatch.rows, dispatch.width);
     }
     if (pass == Pass::backward) {
-      dweights = arrays.template take<Compute>(border.assignments());
+      dweights = arrays.template take<Compute>(dispatch.assignments());
       dactivated = arrays.matrix(capacity, unit.inner_);
-      weighted = arrays.matrix(capacity, border.width);
+      weighted = arrays.matrix(capacity, dispatch.width);
       gradients = arrays.template take<Compute>((ranks - 1) * unit.own_ * unit.trained_elements_);
-      leaves = arrays.template take<Compute>(ranks * (math::tree_slots(border.leaves) - 1) *
+      leaves = arrays.template take<Compute>(ranks * (math::tree_slots(dispatch.leaves) - 1) *
                                              unit.trained_elements_);
     }
     bytes = arrays.size();

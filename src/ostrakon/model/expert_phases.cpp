@@ -22,7 +22,7 @@ class ExpertUnit<T>::Phase {
         work_(unit, pass, buffers.workspace),
         y_(from_y(buffers.input)),
         dy_(from_y(buffers.gradient)),
-        handed_(unit.border_.template rows_in<T>(behind_y(to_read(y_)))) {}
+        handed_(unit.dispatch_.template rows_in<T>(behind_y(to_read(y_)))) {}
 
   void run();
 
@@ -62,7 +62,7 @@ class ExpertUnit<T>::Phase {
   /// What follows y, or its gradient.
   View<std::byte*> behind_y(View<T*> buffer) const {
     const auto bytes = view_as<std::byte>(buffer);
-    return bytes.range(u_.border_.template behind_y<T>(), bytes.size());
+    return bytes.range(u_.dispatch_.template behind_y<T>(), bytes.size());
   }
   /// What rank `rank` has in a buffer with as much for each: what it sent, or what comes back.
   template <class What>
@@ -76,13 +76,13 @@ class ExpertUnit<T>::Phase {
   std::int64_t first_run(std::int64_t to) const {
     const std::int64_t tensor = u_.tensor_ranks_;
     const std::int64_t part = to % tensor * (u_.ranks_ / tensor) + to / tensor;
-    return part * u_.own_ * u_.border_.leaves;
+    return part * u_.own_ * u_.dispatch_.leaves;
   }
   /// The first row of each run that `from` sends to the experts of `to`, and the end of the last:
   /// slots of `from`.
   Offsets runs(std::int64_t from, std::int64_t to) const {
-    const std::int64_t first = from * u_.border_.offsets() + first_run(to);
-    return offsets_->view().range(first, first + u_.own_ * u_.border_.leaves + 1);
+    const std::int64_t first = from * u_.dispatch_.offsets() + first_run(to);
+    return offsets_->view().range(first, first + u_.own_ * u_.dispatch_.leaves + 1);
   }
   RoundRows rows_of(std::int64_t from, std::int64_t to, std::int64_t round) const {
     return u_.rounds_.rows_of(runs(from, to), round);
@@ -118,8 +118,8 @@ class ExpertUnit<T>::Phase {
   void for_each_expert(const Arrived& arrived, const Function& f) const {
     const RoundRows rows = arrived.rows;
     for (std::int64_t e = 0; e < u_.own_; ++e) {
-      const std::int64_t begin = std::max(rows.begin, arrived.runs[e * u_.border_.leaves]);
-      const std::int64_t end = std::min(rows.end, arrived.runs[(e + 1) * u_.border_.leaves]);
+      const std::int64_t begin = std::max(rows.begin, arrived.runs[e * u_.dispatch_.leaves]);
+      const std::int64_t end = std::min(rows.end, arrived.runs[(e + 1) * u_.dispatch_.leaves]);
       if (begin < end) f(e, begin - rows.begin, end - rows.begin);
     }
   }
@@ -182,7 +182,7 @@ bool ExpertUnit<T>::Phase::any_rows(std::int64_t round) {
   return any;
 }
 
-/// The rows of a round to the ranks that have their experts.
+/// Fills the send buffer with the rows of a round, for the ranks that have their experts.
 template <class T>
 void ExpertUnit<T>::Phase::send(std::int64_t round) {
   if (!any_rows(round)) return;
@@ -194,18 +194,18 @@ void ExpertUnit<T>::Phase::send(std::int64_t round) {
     const Sent sent = part_of<Sent>(buffers_.send_buffer, to);
     const auto assignments = handed_.routes.assignments.range(rows.begin, rows.end);
     const auto gather = [&](View<const T**> from, View<T**> into) {
-      math::gather_rows_of<T>(exec_, u_.border_.router.per_token, from, assignments,
+      math::gather_rows_of<T>(exec_, u_.dispatch_.router.per_token, from, assignments,
                               into.row_range(0, rows.count()));
     };
     gather(handed_.normed, sent.x);
     if (pass_ == Pass::forward) continue;
-    gather(work_.dmade ? work_.dmade : dy_.matrix(u_.border_.rows, u_.border_.width), sent.dy);
+    gather(work_.dmade ? work_.dmade : dy_.matrix(u_.dispatch_.rows, u_.dispatch_.width), sent.dy);
     math::gather_weights<Compute>(exec_, handed_.routes.weights, assignments,
                                   sent.weights.range(0, rows.count()));
   }
 }
 
-/// What came back, to the slots that it was sent from.
+/// Copies the rows that came back to the slots from which they were sent.
 template <class T>
 void ExpertUnit<T>::Phase::put(std::int64_t round) {
   for (std::int64_t from = 0; from < u_.ranks_; ++from) {
@@ -221,31 +221,31 @@ void ExpertUnit<T>::Phase::put(std::int64_t round) {
   }
 }
 
-/// The gradients of what lies side by side: their buffer has others later.
+/// Saves the two gradients that lie side by side, as their buffer is overwritten later.
 template <class T>
 void ExpertUnit<T>::Phase::take_gradients() {
-  const std::int64_t width = u_.border_.width;
-  const View<const T**> both = dy_.matrix(u_.border_.rows, 2 * width);
+  const std::int64_t width = u_.dispatch_.width;
+  const View<const T**> both = dy_.matrix(u_.dispatch_.rows, 2 * width);
   math::copy_rows<T, T>(exec_, both.column_range(0, width), work_.dmade);
   math::copy_rows<T, T>(exec_, both.column_range(width, 2 * width), work_.dbeside);
 }
 
 template <class T>
 void ExpertUnit<T>::Phase::finish() {
-  const std::int64_t rows = u_.border_.rows, width = u_.border_.width;
+  const std::int64_t rows = u_.dispatch_.rows, width = u_.dispatch_.width;
   if (pass_ == Pass::forward) {
     if (u_.passed_ > 0)
       math::copy<T>(exec_, buffers_.input.range(0, u_.passed_),
                     buffers_.output.range(0, u_.passed_));
     const View<const T**> x = y_.matrix(rows, width);
-    const View<T**> y = from_y(buffers_.output).matrix(rows, u_.border_.columns_behind());
-    if (u_.border_.is_apart) math::copy_rows<T, T>(exec_, x, y.column_range(width, 2 * width));
-    return math::combine_outputs<T>(exec_, u_.border_.is_apart ? View<const T**>() : x,
+    const View<T**> y = from_y(buffers_.output).matrix(rows, u_.dispatch_.columns_behind());
+    if (u_.dispatch_.is_apart) math::copy_rows<T, T>(exec_, x, y.column_range(width, 2 * width));
+    return math::combine_outputs<T>(exec_, u_.dispatch_.is_apart ? View<const T**>() : x,
                                     handed_.shared, handed_.routes, work_.returned,
                                     y.column_range(0, width));
   }
   // The gradient of y is that of x, and of shared, as it is, unless these are apart.
-  const auto back = u_.border_.template gradients_in<T>(behind_y(dy_));
+  const auto back = u_.dispatch_.template gradients_in<T>(behind_y(dy_));
   if (work_.dbeside) math::copy_rows<T, T>(exec_, work_.dbeside, dy_.matrix(rows, width));
   if (back.shared) math::copy_rows<T, T>(exec_, work_.dmade, back.shared);
   math::sum_copies<T>(exec_, handed_.routes.slots, work_.returned, back.normed);
@@ -317,7 +317,7 @@ void ExpertUnit<T>::Phase::multiply_back(const Arrived& arrived) {
 /// is added to those of the leaves before.
 template <class T>
 void ExpertUnit<T>::Phase::add_gradients(const Arrived& arrived, View<const T**> dup) {
-  const std::int64_t leaves = u_.border_.leaves, waiting = math::tree_slots(leaves) - 1;
+  const std::int64_t leaves = u_.dispatch_.leaves, waiting = math::tree_slots(leaves) - 1;
   for (std::int64_t e = 0; e < u_.own_; ++e) {
     const auto slot = [&](std::int64_t index) {
       if (index == 0) return gradients_of(arrived.from, e);

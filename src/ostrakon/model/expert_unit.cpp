@@ -13,7 +13,7 @@
 namespace ostrakon::model {
 namespace {
 
-/// From a rank to another one: a token goes to each of its experts once at most.
+/// Returns the most rows that a rank can send to another: a token goes to each expert at most once.
 std::int64_t most_rows(const DecoderSettings& settings, const LeafShape& leaf) {
   const ExpertSettings& experts = settings.experts;
   return leaf.own_rows() * std::min(experts.per_token, experts.count / leaf.expert_ranks);
@@ -47,9 +47,9 @@ plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const Leaf
 template <class T>
 ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf,
                           std::int64_t index, const Frozen& frozen, std::int64_t passed)
-    : border_(settings.experts, settings.width, leaf,
-              settings.norm_placement != NormPlacement::before),
-      passed_(passed * border_.behind_y<T>() / bytes_of<T>(1)),
+    : dispatch_(settings.experts, settings.width, leaf,
+                settings.norm_placement != NormPlacement::before),
+      passed_(passed * dispatch_.behind_y<T>() / bytes_of<T>(1)),
       ranks_(leaf.expert_ranks),
       tensor_ranks_(leaf.tensor_ranks),
       own_(settings.experts.count / leaf.expert_ranks),
@@ -130,12 +130,13 @@ void ExpertUnit<T>::describe() {
     }
     phases[0].then = plan::Exchange{
         ExchangeKind::gather, span,
-        ranks_ * border_.offsets() * static_cast<std::int64_t>(sizeof(std::int64_t)) / word, word};
+        ranks_ * dispatch_.offsets() * static_cast<std::int64_t>(sizeof(std::int64_t)) / word,
+        word};
     return phases;
   };
   description_.forward = make_phases(Pass::forward);
   description_.backward = make_phases(Pass::backward);
-  description_.output_bytes = bytes_of<T>(passed_ + border_.rows * border_.columns_behind());
+  description_.output_bytes = bytes_of<T>(passed_ + dispatch_.rows * dispatch_.columns_behind());
   description_.expert_ranks = static_cast<int>(ranks_ / tensor_ranks_);
   description_.cuts_matrices = false;
   description_.reads_batch = false;
@@ -145,12 +146,12 @@ void ExpertUnit<T>::describe() {
 /// Rows are evenly divided over ranks, and over the rounds that these take.
 template <class T>
 void ExpertUnit<T>::describe_work() {
-  const std::int64_t rows = border_.assignments(), rounds = description_.capacity.rounds_if_even;
+  const std::int64_t rows = dispatch_.assignments(), rounds = description_.capacity.rounds_if_even;
   const auto part = static_cast<double>(rounds), experts = static_cast<double>(own_);
   const auto product = [&](const Layer& layer) {
     return 2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);
   };
-  // In a round, as all that follows. Each expert has products of its own.
+  // Work is that of one round, as are all numbers below. Each expert has products of its own.
   const auto work_of = [&](const Layer& layer) {
     return experts / part *
            plan::product_work(product(layer) / experts, layer.inputs, layer.outputs);
@@ -163,7 +164,7 @@ void ExpertUnit<T>::describe_work() {
   const plan::KernelWork activation = plan::activation_work(activations, activated);
   // Rows are copied to where they are sent from, there and back.
   const plan::KernelWork up = work_of(up_), down = work_of(down_),
-                         copies = rows_of(2 * border_.width);
+                         copies = rows_of(2 * dispatch_.width);
   for (const Layer* layer : {&up_, &down_})
     description_.gradient_flops += (layer->weight.trained ? 2.0 : 1.0) * product(*layer);
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -177,16 +178,16 @@ void ExpertUnit<T>::describe_work() {
     description_.backward[p - 1].work = 2.0 * copies;
     description_.backward[p].work = 3.0 * up + 2.0 * down + activation +
                                     plan::activation_work(activations, 1.5 * activated) +
-                                    rows_of(3 * inner_ + 2 * border_.width) + copies;
+                                    rows_of(3 * inner_ + 2 * dispatch_.width) + copies;
   }
   // Sums of a row's experts.
-  const plan::KernelWork combine =
-      plan::row_work(static_cast<double>(bytes_of<T>((rows + 2 * border_.rows) * border_.width)));
+  const plan::KernelWork combine = plan::row_work(
+      static_cast<double>(bytes_of<T>((rows + 2 * dispatch_.rows) * dispatch_.width)));
   description_.forward.back().work += combine;
   description_.backward.back().work += combine;
-  if (!border_.is_apart) return;
-  const plan::KernelWork copy =
-      plan::row_work(static_cast<double>(bytes_of<T>(2 * border_.rows * border_.columns_behind())));
+  if (!dispatch_.is_apart) return;
+  const plan::KernelWork copy = plan::row_work(
+      static_cast<double>(bytes_of<T>(2 * dispatch_.rows * dispatch_.columns_behind())));
   description_.forward.back().work += 0.5 * copy;
   description_.backward.front().work += copy;
   description_.backward.back().work += copy;

@@ -72,7 +72,7 @@ class ExpertUnit final : public Unit<T> {
   void describe();
   void describe_work();
 
-  MoeDispatchLayout border_;
+  MoeDispatchLayout dispatch_;
   std::int64_t passed_;                      // elements in front of y, and of its gradient
   std::int64_t ranks_, tensor_ranks_, own_;  // experts of each rank
   std::int64_t inner_;

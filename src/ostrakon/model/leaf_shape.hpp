@@ -41,10 +41,12 @@ struct LeafShape {
   /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
   /// there is nothing else to do. Changes no bit.
   bool defers_gradients = false;
-  /// For which workspaces are planned; another than this build's can't be computed here.
+  /// The form of kernels for which workspaces are sized. A leaf for another form than this build's
+  /// can be planned, but not computed.
   math::KernelForm kernels = math::kernel_form;
-  /// Whether sequences are packed from documents that do not see each other: a batch then has the
-  /// first token of each token's document behind its tokens and targets.
+  /// Whether sequences are packed from documents that do not see each other: a batch then has,
+  /// behind its tokens and targets, for each token the position in its sequence at which its
+  /// document begins (int32).
   bool has_documents = false;
   /// Whether positions begin at 0 in each of these documents, rather than in each sequence.
   bool restarts_positions = false;
@@ -72,15 +74,15 @@ struct LeafShape {
   std::int64_t batch_elements() const {
     return (has_documents ? 3 : 2) * rows() + (has_pairs() ? 2 * batch : 0);
   }
-  /// Over all tensor ranks, and of one.
+  /// The number of tensor pieces over all tensor ranks; own_pieces() is that of one rank.
   std::int64_t tensor_pieces() const {
     return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;
   }
   std::int64_t own_pieces() const { return tensor_pieces() / tensor_ranks; }
   /// Rows that a tensor rank has where they are divided.
   std::int64_t own_rows() const { return rows() / tensor_ranks; }
-  /// How sums over a tensor rank's own rows are made: their pieces are leaves of one tree, as those
-  /// of other ranks are.
+  /// The number of leaves of the one tree by which sums over a tensor rank's own rows are made: its
+  /// pieces, as those of other ranks, are leaves of it.
   std::int64_t own_row_leaves() const { return leaves() * own_pieces(); }
   /// Whether experts are units of their own: those that ranks share, and all that come behind
   /// blocks in tensor pieces.

@@ -47,7 +47,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// That of parameters and activations.
+  /// The dtype of parameters and activations.
   virtual DType dtype() const = 0;
   virtual int units() const = 0;
   /// The parameters of a unit, with their offsets in its flat parameter. The reference stays valid.

@@ -25,9 +25,10 @@ class OperationCheck final : public OperationWatch<T> {
   const std::string& fault() const { return fault_; }
 
  private:
-  /// With what the arrays of a call held before: from the largest element, how much they may
-  /// differ, and whether it has all rows, over which gradients of parameters are sums. Without
-  /// `rounding` none: the arrays get what is computed.
+  /// How the results of a call are compared with what its arrays held before. `rounding`: the
+  /// difference that is allowed, as a part of the largest element; none: results are stored, and
+  /// not compared. `has_all_rows`: whether the call has all rows, over which gradients of
+  /// parameters are sums.
   struct Comparison {
     std::optional<double> rounding = {};
     bool has_all_rows = true;

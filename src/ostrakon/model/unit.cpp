@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <stdexcept>
 
 namespace ostrakon::model {
@@ -62,11 +62,11 @@ std::vector<ElementRuns> Parameter::elements_of_piece(std::int64_t piece) const 
 }
 
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, std::int64_t pieces) {
-  Packing frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
+  ArrayPacker frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
     require_pieces(parameter, pieces);
     parameter.pieces = pieces;
-    Packing& segment = parameter.frozen ? frozen_segment : trained_segment;
+    ArrayPacker& segment = parameter.frozen ? frozen_segment : trained_segment;
     parameter.offset = segment.place(parameter.piece_elements());
   }
   const std::int64_t of_frozen = round_up(frozen_segment.size(), parameter_alignment);

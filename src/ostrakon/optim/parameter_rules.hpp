@@ -27,8 +27,9 @@ struct ParamGroup {
 
 /// Returns the settings of `parameter` by `rules`. Without a rule they are the given learning rate
 /// (or the parameter's own sign_rate) and, if it decays, the given weight decay.
-ParamGroup treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
-                        double learning_rate, double weight_decay);
+ParamGroup param_group_of(const std::vector<ParameterRule>& rules,
+                          const model::Parameter& parameter, double learning_rate,
+                          double weight_decay);
 
 /// Whether `rules` freeze the parameter with that full name.
 bool is_frozen(const std::vector<ParameterRule>& rules, const std::string& full_name);

@@ -75,7 +75,7 @@ class StagePlans {
  public:
   StagePlans(const ModelDescription& model, const std::vector<UnitRange>& chunks,
              int ranks_of_stage, const Policy& policy, Purpose purpose, int threads,
-             std::shared_ptr<KnownArenas> arenas = std::make_shared<KnownArenas>())
+             std::shared_ptr<ArenaSizeCache> arenas = std::make_shared<ArenaSizeCache>())
       : policy_(&policy),
         arenas_(std::move(arenas)),
         purpose_(purpose),
@@ -225,7 +225,7 @@ class StagePlans {
   }
 
   const Policy* policy_;
-  std::shared_ptr<KnownArenas> arenas_;  // shared with other divisions
+  std::shared_ptr<ArenaSizeCache> arenas_;  // shared with other divisions
   Purpose purpose_;
   int threads_;
   int first_backward_;
@@ -251,7 +251,7 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
   check_names(policy, model);
   std::vector<UnitRange> chunks = make_chunks(model, policy);
   // Stages with as many units are alike in many divisions, so arena sizes are cached.
-  const auto known = std::make_shared<KnownArenas>();
+  const auto known = std::make_shared<ArenaSizeCache>();
   const auto plan = [&](const std::vector<UnitRange>& some) {
     StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train, threads, known);
     plans.build(schedule_of_memory(policy));

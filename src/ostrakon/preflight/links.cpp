@@ -39,7 +39,7 @@ double fastest(comm::Communicator& group, double seconds, const std::function<vo
     const Stopwatch timer;
     work();
     double times[] = {timer.seconds(), since.seconds()};
-    group.maximum(times, 2);
+    group.all_reduce_max(times, 2);
     best = std::min(best, times[0]);
     spent = times[1];
   }
@@ -94,7 +94,7 @@ Check links(comm::Communicator& world, std::int64_t bytes, double seconds, const
       const int other = world.rank() ^ 1 << round;
       comm::Communicator pair =
           comm::Communicator::split(world.mpi(), std::min(world.rank(), other));
-      train::carry_device_memory(pair);
+      train::set_device_transport(pair);
       world.barrier();
       if (pair.size() == 1) continue;  // the other rank's number is above those that there are
       double slowest = 0.0;
@@ -131,7 +131,7 @@ struct Group {
 
   explicit Group(comm::Communicator made)
       : ranks(std::make_shared<comm::Communicator>(std::move(made))) {
-    train::carry_device_memory(*ranks);
+    train::set_device_transport(*ranks);
     std::map<std::string, int> hosts;
     for (const std::string& host : ranks->gather_texts(host_name()))
       per_host = std::max(per_host, ++hosts[host]);
@@ -201,7 +201,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, mesh::Mesh& m
     const bool is_of_replicas = span.axis == plan::Axis::replicate;
     const comm::Communicator& axis = is_of_replicas ? mesh.replicate_group() : mesh.shard_group();
     const int apart = is_of_replicas ? span.stride : plan.grid.stride(span);
-    const int first = axis.rank() - plan.grid.place(mesh.stage().rank(), span) * apart;
+    const int first = axis.rank() - plan.grid.coordinate(mesh.stage().rank(), span) * apart;
     const Group group(comm::Communicator::split(axis.mpi(), first, axis.rank()));
     const std::string over =
         text(span.ranks, " ranks of ", plan::name(span.axis),

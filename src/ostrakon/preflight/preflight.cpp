@@ -68,7 +68,7 @@ std::vector<Check> all_checks(mesh::Mesh& mesh, const Options& options) {
   const double seconds = options.seconds;
   // Ranks of other stages have other plans, and all pairs exchange as much.
   auto bytes = static_cast<double>(message_bytes(options.plan));
-  world.maximum(&bytes, 1);
+  world.all_reduce_max(&bytes, 1);
   std::vector<Check> checks = {versions(world, options.files),
                                products(seconds, options.faults, machine), steps(0.5 * seconds),
                                memory(0.5 * seconds, machine)};
@@ -115,7 +115,7 @@ Report inspect(comm::Communicator& world, const std::vector<Check>& checks, int 
   std::stable_sort(report.findings.begin(), report.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.is_fault > b.is_fault; });
   report.seconds = since.seconds();
-  world.maximum(&report.seconds, 1);
+  world.all_reduce_max(&report.seconds, 1);
   return report;
 }
 

@@ -64,12 +64,12 @@ struct ValidationMetrics {
 };
 
 /// Numbers that are found of something, by name.
-using Findings = std::vector<std::pair<std::string, double>>;
+using EvaluationScores = std::vector<std::pair<std::string, double>>;
 
 /// A row of metrics.jsonl after answers to questions.
 struct EvaluationMetrics {
   std::int64_t step = 0;
-  std::vector<std::pair<std::string, Findings>> found;  ///< by file
+  std::vector<std::pair<std::string, EvaluationScores>> found;  ///< by file
 };
 
 /// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost

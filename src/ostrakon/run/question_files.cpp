@@ -29,7 +29,7 @@ EvaluationMetrics Evaluation::measure(Trainer& trainer, std::int64_t step) const
   for (const QuestionFile& file : files_) {
     const std::vector<evaluate::Score> scores =
         evaluate::score(trainer, evaluate::SequencesInMemory(file.sequences), {context_, context_});
-    metrics.found.emplace_back(file.name, file.judge ? file.judge(scores) : Findings());
+    metrics.found.emplace_back(file.name, file.judge ? file.judge(scores) : EvaluationScores());
   }
   return metrics;
 }

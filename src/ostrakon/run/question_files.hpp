@@ -20,7 +20,7 @@ struct QuestionFile {
   std::string name;            ///< of the file, without its folder
   std::int64_t questions = 0;  ///< on rank 0
   std::vector<evaluate::Sequence> sequences;
-  std::function<Findings(const std::vector<evaluate::Score>&)> judge;
+  std::function<EvaluationScores(const std::vector<evaluate::Score>&)> judge;
 };
 
 /// Opens the files of training.evaluate; `tokenizer`: that of the training data. Called on rank 0.

@@ -91,7 +91,7 @@ std::string hash_of_weights(Trainer& trainer, comm::Communicator& world) {
       total += checksum.value();
     }
   });
-  world.sum(&total, 1);
+  world.all_reduce_sum(&total, 1);
   return format_hex(total);
 }
 

@@ -80,7 +80,7 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, data::SampleSource& sa
     require_source(manifest.huggingface_config);
     notes = require_continuation(settings_, data, manifest, path, options_.allowed);
   };
-  calls.note_damage = [this](const std::string& path, const AgreedDamage& damage) {
+  calls.note_damage = [this](const std::string& path, const CollectiveDamagedError& damage) {
     note_damage(path, damage);
   };
   calls.to_what = " the deck";
@@ -105,7 +105,7 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, data::SampleSource& sa
 }
 
 /// Passes over a damaged checkpoint, unless it is the only one that was asked for.
-void ResumeLoader::note_damage(const std::string& path, const AgreedDamage& damage) {
+void ResumeLoader::note_damage(const std::string& path, const CollectiveDamagedError& damage) {
   if (options_.resume == Resume::path && candidates_.size() == 1) throw damage;
   console_.say(text("damaged: ", damage.what(), "\n"));
   damaged_.push_back(path);
@@ -242,7 +242,7 @@ OpenedWeights open_candidate(const config::Settings& settings, const RunOptions&
     opened.path = paths[i];
     try {
       world.run_collectively(open);
-    } catch (const AgreedDamage& damage) {
+    } catch (const CollectiveDamagedError& damage) {
       if (i + 1 == paths.size()) throw;
       opened.source = nullptr;
       console.say(text("damaged: ", damage.what(), "\n"));

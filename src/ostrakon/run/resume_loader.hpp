@@ -59,7 +59,7 @@ class ResumeLoader {
 
  private:
   [[noreturn]] void refuse_all() const;
-  void note_damage(const std::string& path, const AgreedDamage& damage);
+  void note_damage(const std::string& path, const CollectiveDamagedError& damage);
   void require_source(const std::string& huggingface_config) const;
   void find_place(const std::string& path, Loaded& loaded);
   void say_origin(const std::string& path, const checkpoint::Manifest& manifest,

@@ -78,7 +78,7 @@ class Run {
                         preflight::require_sound(ranks_.mesh, settings_,
                                                  trainer_.program(plan::Purpose::train).plan)));
     watching_ = std::make_unique<Watching>(settings_, ranks_.mesh, trainer_, console_);
-    const watch::Doing starting(watch::Occupation::starting);
+    const watch::OccupationScope starting(watch::Occupation::starting);
     if (stops_before_first_step()) return RunEnd::stopped;
     about_output([this] { resume_.require_none_since(folder_.make()); });
     if (resume_.has_found()) trainer_.take_products_of(folder_.file(products_name));
@@ -101,7 +101,7 @@ class Run {
       save_weights_on_failure(error.what());
       throw;
     }
-    const watch::Doing ending(watch::Occupation::ending);
+    const watch::OccupationScope ending(watch::Occupation::ending);
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
     const config::TrainingSettings& training = settings_.training;
     console_.say(describe_sources(*data_.training, samples_used()));
@@ -155,14 +155,14 @@ class Run {
   }
 
   ResumeLoader::Loaded begin_state(std::unique_ptr<checkpoint::ParameterSource> weights) {
-    const watch::Doing loading(watch::Occupation::loading);
+    const watch::OccupationScope loading(watch::Occupation::loading);
     const config::ScopedTimer timer(timers_, "initialize");
     const std::string references =
         settings_.data.reference.empty() ? folder_.file("reference") : settings_.data.reference;
     if (!resume_.has_found()) {
       trainer_.initialize(weights.get());
       about_path(settings_, "data.reference", [&] {
-        const watch::Doing validating(watch::Occupation::validating);
+        const watch::OccupationScope validating(watch::Occupation::validating);
         make_references(references, settings_, data_, trainer_, world(), console_);
       });
       return {};
@@ -232,7 +232,7 @@ class Run {
     if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world().barrier();
     recorder_.begin(steps_done_ + 1);
-    const watch::Doing between_steps(watch::Occupation::between_steps);
+    const watch::OccupationScope between_steps(watch::Occupation::between_steps);
     const Stopwatch since_start;
     double longest_step = 0.0;  // seconds, with the work after it
     StepEnd end;
@@ -250,7 +250,7 @@ class Run {
       if (end.is_last) console_.say(describe_early_end(end, requests, training));
     }
     recorder_.end();
-    const watch::Doing saving(watch::Occupation::saving);
+    const watch::OccupationScope saving(watch::Occupation::saving);
     saves_.finish();
     close_output();
     return end.stops ? RunEnd::stopped : RunEnd::done;
@@ -268,13 +268,13 @@ class Run {
   }
 
   void validate() {
-    const watch::Doing validating(watch::Occupation::validating);
+    const watch::OccupationScope validating(watch::Occupation::validating);
     const config::ScopedTimer timer(timers_, "validation");
     recorder_.record(data_.validation.measure(trainer_, steps_done_));
   }
 
   void answer_questions() {
-    const watch::Doing validating(watch::Occupation::validating);
+    const watch::OccupationScope validating(watch::Occupation::validating);
     const config::ScopedTimer timer(timers_, "evaluation");
     recorder_.record(evaluation_.measure(trainer_, steps_done_));
   }
@@ -300,7 +300,7 @@ class Run {
   }
 
   void begin_save(bool overlapped) {
-    const watch::Doing saving(watch::Occupation::saving);
+    const watch::OccupationScope saving(watch::Occupation::saving);
     saver_.describe_data(data::facts_to_keep(*data_.training, samples_used()));
     saver_.begin(trainer_.progress(), tokenizer_, overlapped, huggingface_config_);
   }
@@ -318,7 +318,7 @@ class Run {
   }
 
   void save_final_weights() {
-    const watch::Doing writing(watch::Occupation::writing_weights);
+    const watch::OccupationScope writing(watch::Occupation::writing_weights);
     const config::ScopedTimer timer(timers_, "save weights");
     folder_.require_held();
     const auto save = [this](const std::string& path) {

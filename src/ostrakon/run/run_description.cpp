@@ -125,7 +125,7 @@ std::string describe_sums(const plan::StepPlan& plan, DType dtype,
 /// Describes how ranks of a node communicate, if nodes have several.
 std::string inside_nodes(const Trainer& trainer, mesh::Mesh& mesh) {
   double most = mesh.node().size();
-  mesh.world().maximum(&most, 1);
+  mesh.world().all_reduce_max(&most, 1);
   if (most < 2.0 || has_device) return "";
   const std::string& why_not = trainer.why_no_windows();
   return text("  inside nodes           ",

@@ -131,7 +131,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
                    static_cast<double>(allocations_.take()),
                    static_cast<double>(runtime::peak_resident_bytes()), seconds,
                    static_cast<double>(trainer_.planned_peak_bytes())};
-  world_.maximum(most, 5);
+  world_.all_reduce_max(most, 5);
   StepMetrics metrics;
   metrics.step = step;
   metrics.result = result;

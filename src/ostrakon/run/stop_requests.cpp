@@ -51,7 +51,7 @@ Requests StopRequests::take(double training_seconds, double seconds_to_stop, boo
       is_root_ && wall_time_ > 0.0 && seconds_since_start() + seconds_to_stop >= wall_time_;
   double any[] = {asked.save ? 1.0 : 0.0, asked.stop ? 1.0 : 0.0, at_wall_time ? 1.0 : 0.0,
                   over ? 1.0 : 0.0, is_writing ? 1.0 : 0.0};
-  world_.maximum(any, 5);
+  world_.all_reduce_max(any, 5);
   Requests requests;
   requests.save = any[0] > 0.0;
   requests.at_wall_time = any[2] > 0.0;
@@ -63,7 +63,7 @@ Requests StopRequests::take(double training_seconds, double seconds_to_stop, boo
 
 bool StopRequests::wants_stop(bool has_steps) {
   double asked = SignalRequests::wants_stop() && has_steps ? 1.0 : 0.0;
-  world_.maximum(&asked, 1);
+  world_.all_reduce_max(&asked, 1);
   return asked > 0.0;
 }
 

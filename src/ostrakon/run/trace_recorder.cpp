@@ -83,7 +83,7 @@ void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
   const std::string mine = runtime::trace_step(program, times, world.rank(), step, origin_);
   // This overwrites the end that the step before has written.
   if (is_root) file_->add(part);
-  world.show_first(mine, [&](int, const std::string& of_rank) { file_->add(of_rank); });
+  world.gather_texts_on_root(mine, [&](int, const std::string& of_rank) { file_->add(of_rank); });
   world.run_on_root([&] { why_ = file_->end_step(runtime::end_trace()); });
 }
 

@@ -15,7 +15,7 @@ std::string line(const char* what, double seconds, double hidden, std::int64_t s
                  comm::Communicator& world) {
   // Times are summed in whole microseconds, as integers do not round.
   std::int64_t sums[] = {std::llround(1e6 * seconds), std::llround(1e6 * hidden)};
-  world.sum(sums, 2);
+  world.all_reduce_sum(sums, 2);
   if (sums[0] == 0) return "";
   return text(
       what, ": ", 1e-6 * static_cast<double>(sums[0]) / static_cast<double>(steps * world.size()),
@@ -98,7 +98,7 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   const std::string times = timers.report(mesh.stage().mpi());
   const char* const whose = mesh.pipeline().size() > 1 ? "ranks of stage 0:\n" : "";
   double resident = static_cast<double>(runtime::peak_resident_bytes());
-  world.maximum(&resident, 1);
+  world.all_reduce_max(&resident, 1);
   std::string lines = "\n" + describe_skipped(trainer.progress()) + usage.describe_overlap(world) +
                       usage.describe_optimistic();
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });

@@ -179,7 +179,7 @@ class Executor::Implementation {
   std::array<Graphs::InputsOf, plan::kinds> graph_inputs;
   Graphs graphs;
   Observer observer;
-  Intruder intruder;
+  FaultHook intruder;
   std::function<void(const std::exception_ptr&)> on_failure;
   std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
@@ -564,7 +564,9 @@ void Executor::on_failure(std::function<void(const std::exception_ptr&)> told) {
   implementation_->on_failure = std::move(told);
 }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
-void Executor::let_intrude(Intruder intruder) { implementation_->intruder = std::move(intruder); }
+void Executor::set_fault_hook(FaultHook intruder) {
+  implementation_->intruder = std::move(intruder);
+}
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }
 const std::vector<ActionTime>& Executor::times() const { return implementation_->times; }

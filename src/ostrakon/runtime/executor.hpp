@@ -152,8 +152,8 @@ class Executor {
   void observe(Observer observer);
   /// Called before (true) and after (false) each handler, on its thread: for faults on purpose,
   /// which change the content of buffers.
-  using Intruder = std::function<void(const ActionBuffers&, bool begins)>;
-  void let_intrude(Intruder intruder);
+  using FaultHook = std::function<void(const ActionBuffers&, bool begins)>;
+  void set_fault_hook(FaultHook intruder);
   void perturb(Perturbation perturbation);  ///< applies to all later runs
 
   /// Throws std::logic_error, before anything runs, for an action without a handler, or one that

@@ -111,7 +111,7 @@ void SaveWorker::run(std::function<void()> job) {
 
 void SaveWorker::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-  const watch::Doing waiting(watch::Occupation::awaiting_writer);
+  const watch::OccupationScope waiting(watch::Occupation::awaiting_writer);
   background_.wait();
 }
 

@@ -80,7 +80,7 @@ std::int64_t Checkpoints::resume() {
     for (const std::string& note : require_same_run(manifest))
       notes.push_back("checkpoint " + path + ": " + note);
   };
-  calls.note_damage = [&](const std::string& path, const AgreedDamage& damage) {
+  calls.note_damage = [&](const std::string& path, const CollectiveDamagedError& damage) {
     damaged.push_back(path);
     problems.emplace_back(damage.what());
   };
@@ -177,7 +177,7 @@ void Checkpoints::save() {
 void Checkpoints::advance() {
   if (!saver_.is_saving()) return;
   double is_idle = saver_.is_busy() ? 0.0 : 1.0;
-  mesh_.world().minimum(&is_idle, 1);
+  mesh_.world().all_reduce_min(&is_idle, 1);
   if (is_idle > 0.0) note(saver_.advance());
 }
 

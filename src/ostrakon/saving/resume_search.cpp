@@ -151,7 +151,7 @@ RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
       });
       trainer.restore(*reader);
       return {path, std::move(reader)};
-    } catch (const AgreedDamage& damage) {
+    } catch (const CollectiveDamagedError& damage) {
       calls.note_damage(path, damage);
     }
   }

@@ -33,7 +33,8 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
                                 const std::optional<std::string>& asked);
 
 /// Opens a checkpoint for all ranks: rank 0 reads its manifest, and every rank checks some of its
-/// files. Collective; throws CollectiveError, or AgreedDamage if another checkpoint may be sound.
+/// files. Collective; throws CollectiveError, or CollectiveDamagedError if another checkpoint may
+/// be sound.
 std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
                                                               const std::string& path);
 
@@ -43,7 +44,7 @@ struct ResumeCalls {
   /// its parameters and state fit. `path` is the checkpoint's.
   std::function<void(const checkpoint::Manifest& manifest, const std::string& path)> require_fit;
   /// Called with a damaged checkpoint that is passed over; if it throws, the search ends.
-  std::function<void(const std::string& path, const AgreedDamage& damage)> note_damage;
+  std::function<void(const std::string& path, const CollectiveDamagedError& damage)> note_damage;
   const char* to_what = "";  ///< for messages, what a checkpoint has to fit: " the deck"
 };
 

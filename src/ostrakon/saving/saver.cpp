@@ -86,7 +86,7 @@ void Saver::prepare() {
     manifest_.sequence = std::max(manifest_.sequence, folder_.last_sequence());
   });
   bytes_ = part_.file.writer == world_.rank() ? part_.file.bytes : 0;
-  world_.sum(&bytes_, 1);
+  world_.all_reduce_sum(&bytes_, 1);
   prepared_ = true;
 }
 
@@ -106,17 +106,17 @@ void Saver::begin(const checkpoint::Progress& progress, const std::string& token
   current_.phase = Phase::opening;
   if (world_.rank() == 0)
     worker_.run([this] {
-      const watch::Doing doing(watch::Occupation::saving);
+      const watch::OccupationScope doing(watch::Occupation::saving);
       current_.partial = folder_.begin(manifest_.progress.step, bytes_);
     });
   current_.stalled = seconds_now() - current_.began;
 }
 
 void Saver::write() {
-  const watch::Doing doing(watch::Occupation::writing_checkpoint,
-                           expected_seconds(part_.file.bytes, settings_.bandwidth));
+  const watch::OccupationScope doing(watch::Occupation::writing_checkpoint,
+                                     expected_seconds(part_.file.bytes, settings_.bandwidth));
   if (watch::Progress* const progress = watch::progress())
-    progress->strike_at_checkpoint(manifest_.progress.step);
+    progress->inject_checkpoint_fault(manifest_.progress.step);
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
     return trainer_.saved(part_.slices[piece], first, bytes, worker_.is_asynchronous());
   };
@@ -146,7 +146,7 @@ std::optional<Saver::Saved> Saver::advance() {
     const std::vector<std::string> entries = gather_entries();
     if (world_.rank() == 0)
       worker_.run([this, entries] {
-        const watch::Doing doing(watch::Occupation::saving);
+        const watch::OccupationScope doing(watch::Occupation::saving);
         current_.committed = folder_.commit(manifest_, entries);
       });
   } else {
@@ -170,8 +170,8 @@ std::optional<Saver::Saved> Saver::finish() {
 /// Returns, on rank 0, the entries of files that ranks have written, as text: the job parses it.
 std::vector<std::string> Saver::gather_entries() {
   std::vector<std::string> entries;
-  world_.show_first(checkpoint::write_file_entry(current_.entry),
-                    [&](int, const std::string& entry) { entries.push_back(entry); });
+  world_.gather_texts_on_root(checkpoint::write_file_entry(current_.entry),
+                              [&](int, const std::string& entry) { entries.push_back(entry); });
   return entries;
 }
 

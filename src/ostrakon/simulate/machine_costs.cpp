@@ -117,7 +117,7 @@ double kernel_seconds(const Machine& machine, const ComputeRates& rates, const K
 
 MachineCosts::Stage MachineCosts::known_of(const StepPlan& plan) {
   Stage known;
-  known.meeting = plan::meeting_of(plan);
+  known.meeting = plan::global_sum_kind(plan);
   known.is_summed_again.assign(plan.actions.size(), false);
   std::map<std::tuple<int, Axis, int, int>, std::size_t> last;  // sum of each unit and span
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
@@ -337,12 +337,12 @@ Machine machine_with(const plan::Rates& rates) {
   machine.name = plan::rates_text(rates, true, true);
   machine.plain_rates = rates;
   machine.fp32.products = machine.bits16.products = machine.fp64.products = machine.bits8.products =
-      rates.flops;
+      rates.flops_per_second;
   machine.kernels.row_bytes_per_second = std::numeric_limits<double>::infinity();
-  machine.inside_nodes.bytes_per_second = rates.bytes_inside_nodes;
-  machine.across_nodes.bytes_per_second = rates.bytes_across_nodes;
-  machine.host_bytes_per_second = rates.bytes_on_host;
-  machine.upload_bytes_per_second = machine.download_bytes_per_second = rates.bytes_copied;
+  machine.inside_nodes.bytes_per_second = rates.inside_node_bytes_per_second;
+  machine.across_nodes.bytes_per_second = rates.across_node_bytes_per_second;
+  machine.host_bytes_per_second = rates.host_bytes_per_second;
+  machine.upload_bytes_per_second = machine.download_bytes_per_second = rates.copy_bytes_per_second;
   return machine;
 }
 
@@ -359,20 +359,22 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
     return backward > 0.0 ? rate / std::min(1.0, backward) : rate;
   };
   // This is the limit of attention with wide heads.
-  bound.flops = std::max(
+  bound.flops_per_second = std::max(
       in_either_pass(std::max(rates.products, machine.bits8.products), kernels.backward_products),
       in_either_pass(rates.attention_or_products(), kernels.backward_attention) *
           (1.0 + kernels.attention_width / 128.0));
   // An all-to-all sends inside and across nodes at once, while these rates are applied one after
   // the other.
-  bound.bytes_inside_nodes = of_network(machine.inside_nodes);
+  bound.inside_node_bytes_per_second = of_network(machine.inside_nodes);
   if (machine.across_nodes.exchange_rate() > 0.0)
-    bound.bytes_inside_nodes += of_network(machine.across_nodes) * std::max(1, ranks_per_node);
+    bound.inside_node_bytes_per_second +=
+        of_network(machine.across_nodes) * std::max(1, ranks_per_node);
   // A ring leaves a node once, through the links of all of its ranks.
-  bound.bytes_across_nodes = of_network(machine.across_nodes) * std::max(1, ranks_per_node);
-  bound.bytes_copied =
+  bound.across_node_bytes_per_second =
+      of_network(machine.across_nodes) * std::max(1, ranks_per_node);
+  bound.copy_bytes_per_second =
       or_none(std::max(machine.upload_bytes_per_second, machine.download_bytes_per_second));
-  bound.bytes_on_host = or_none(machine.host_bytes_per_second);
+  bound.host_bytes_per_second = or_none(machine.host_bytes_per_second);
   return bound;
 }
 
@@ -381,7 +383,8 @@ plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Mac
   const ComputeRates& of_dtype = rates_of(machine, model.element_bytes);
   const KernelRates kernels = of_dtype.kernels.or_else(machine.kernels);
   const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
-    flops = kernel_seconds(machine, of_dtype, kernels, flops, work, goes_backward) * rates.flops;
+    flops = kernel_seconds(machine, of_dtype, kernels, flops, work, goes_backward) *
+            rates.flops_per_second;
   };
   for (plan::UnitDescription& unit : model.units) {
     for (plan::Phase& phase : unit.forward) {

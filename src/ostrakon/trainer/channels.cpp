@@ -49,24 +49,24 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
     return std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()));
   // Consecutive ranks of a group differ by the span's stride.
   const int apart = is_of_replicas ? span.stride : grid.stride(span);
-  const int first = axis.rank() - grid.place(rank, span) * apart;
+  const int first = axis.rank() - grid.coordinate(rank, span) * apart;
   return std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()));
 }
 
 }  // namespace
 
-Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers,
-                   const std::vector<SharedMemory*>& shared)
-    : carriers_(carriers) {
+Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh,
+                   const TransportOptions& transports, const std::vector<SharedMemory*>& shared)
+    : transports_(transports) {
 #if defined(OSTRAKON_HAVE_NCCL)
-  if (carriers_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
+  if (transports_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
     // Gathers and reductions overlap if they have NCCL resources of their own.
     if (mesh.stage().size() > 1)
       nccl_ = std::make_unique<comm::NcclCommunicator>(
-          mesh.stage(), "ostrakon", carriers_.timeout,
-          carriers_.single_communicators ? comm::NcclCommunicator::Resources::of_parent
-                                         : comm::NcclCommunicator::Resources::own);
-    watch_ = std::make_unique<comm::NcclWatchdog>(carriers_.timeout, carriers_.stuck);
+          mesh.stage(), "ostrakon", transports_.timeout,
+          transports_.single_communicators ? comm::NcclCommunicator::Resources::of_parent
+                                           : comm::NcclCommunicator::Resources::own);
+    watch_ = std::make_unique<comm::NcclWatchdog>(transports_.timeout, transports_.stuck);
   }
 #endif
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
@@ -76,7 +76,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
       carry(*channels_[stream].back().communicator, stream, span, mesh);
     }
   open_windows(programs.train.plan.grid, mesh, shared);
-  const bool staged = carriers_.transport != comm::TransportKind::mpi_direct;
+  const bool staged = transports_.transport != comm::TransportKind::mpi_direct;
   messages_ = std::make_unique<comm::Messages>(mesh.pipeline(), staged);
   carry_messages(programs, mesh);
 }
@@ -88,15 +88,15 @@ Channels::~Channels() = default;
 void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan::Stream stream,
                      [[maybe_unused]] const plan::Span& span, [[maybe_unused]] mesh::Mesh& mesh) {
 #if OSTRAKON_HAS_DEVICE
-  if (carriers_.transport != comm::TransportKind::nccl) {
+  if (transports_.transport != comm::TransportKind::nccl) {
     if (group.size() > 1)
       group.set_transport(std::make_unique<comm::MpiTransport>(
-          group.mpi(), carriers_.transport == comm::TransportKind::mpi_staged));
+          group.mpi(), transports_.transport == comm::TransportKind::mpi_staged));
     return;
   }
 #if defined(OSTRAKON_HAVE_NCCL)
   if (nccl_ == nullptr) return;
-  const bool is_single = carriers_.single_communicators;
+  const bool is_single = transports_.single_communicators;
   const auto made = std::find_if(shared_.begin(), shared_.end(),
                                  [&](const Shared& one) { return one.span == span; });
   Shared use;
@@ -140,7 +140,7 @@ void Channels::open_windows(const plan::Grid& grid, mesh::Mesh& mesh,
   const auto memory = std::make_shared<const comm::NodeMemory>(node, shared, windows);
   int number = 0;
   each([&](Communicator& group) {
-    group.share(std::make_unique<comm::Window>(memory, group, number++));
+    group.set_window(std::make_unique<comm::Window>(memory, group, number++));
   });
 }
 
@@ -150,7 +150,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
                               [[maybe_unused]] mesh::Mesh& mesh) {
 #if defined(OSTRAKON_HAVE_NCCL)
   comm::Communicator& stages = mesh.pipeline();
-  if (carriers_.transport != comm::TransportKind::nccl || !carriers_.has_streams ||
+  if (transports_.transport != comm::TransportKind::nccl || !transports_.has_streams ||
       stages.size() == 1)
     return;
   std::set<int> sent_to;
@@ -161,7 +161,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
       if (action.kind == plan::Kind::send) sent_to.insert(action.peer);
       if (is_on_host(program->plan, action)) on_host = 1.0;
     }
-  stages.maximum(&on_host, 1);
+  stages.all_reduce_max(&on_host, 1);
   std::string mine;
   for (const int to : sent_to) mine += text(to, ' ');
   std::vector<comm::NcclMessages::Pair> pairs;
@@ -172,7 +172,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
   }
   if (on_host > 0.0 || pairs.empty()) return;
   messages_->set_transport(std::make_unique<comm::NcclMessages>(stages, pairs, "ostrakon stages",
-                                                                carriers_.timeout, watch_.get()));
+                                                                transports_.timeout, watch_.get()));
 #endif
 }
 
@@ -180,13 +180,14 @@ void Channels::note_failure([[maybe_unused]] const std::exception_ptr& failure) 
 #if defined(OSTRAKON_HAVE_NCCL)
   constexpr double most_seconds = 5.0;  // time in which ranks that all fail end
   if (watch_ == nullptr) return;
-  if (failure == nullptr) return watch_->calm();
+  if (failure == nullptr) return watch_->clear_failure_deadline();
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    watch_->hurry(error.what(), std::min(most_seconds, carriers_.timeout));
+    watch_->set_failure_deadline(error.what(), std::min(most_seconds, transports_.timeout));
   } catch (...) {
-    watch_->hurry("an exception of unknown type", std::min(most_seconds, carriers_.timeout));
+    watch_->set_failure_deadline("an exception of unknown type",
+                                 std::min(most_seconds, transports_.timeout));
   }
 #endif
 }
@@ -194,7 +195,7 @@ void Channels::note_failure([[maybe_unused]] const std::exception_ptr& failure) 
 bool Channels::blocks(plan::Stream stream) const {
   if (stream == plan::Stream::send || stream == plan::Stream::receive)
     return messages_->has_to_be_finished();
-  return channels_.count(stream) > 0 && carriers_.transport != comm::TransportKind::nccl;
+  return channels_.count(stream) > 0 && transports_.transport != comm::TransportKind::nccl;
 }
 
 const Channels::Channel& Channels::channel_of(plan::Stream stream, const plan::Span& span) const {

@@ -18,7 +18,7 @@
 namespace ostrakon::train {
 
 /// How arrays in device memory are sent, if there is a device.
-struct Carriers {
+struct TransportOptions {
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
   /// Whether streams of plans are streams of the device. Otherwise a stream that waits for a
   /// message would block all others.
@@ -38,8 +38,8 @@ class Channels {
   /// communicate. `rank`: this rank's number in plans. `shared`: the memory that has all of a
   /// rank's buffers, if plans have windows. Collective over the mesh, in the same order on all
   /// ranks.
-  Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers = {},
-           const std::vector<SharedMemory*>& shared = {});
+  Channels(const Programs& programs, int rank, mesh::Mesh& mesh,
+           const TransportOptions& transports = {}, const std::vector<SharedMemory*>& shared = {});
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -82,7 +82,7 @@ class Channels {
                     const std::vector<SharedMemory*>& shared);
   void carry_messages(const Programs& programs, mesh::Mesh& mesh);
 
-  Carriers carriers_;
+  TransportOptions transports_;
 #if defined(OSTRAKON_HAVE_NCCL)
   std::unique_ptr<comm::NcclWatchdog> watch_;
   std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< communicator of all ranks of the stage

@@ -94,7 +94,7 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
 #if defined(OSTRAKON_HAVE_NCCL)
   facts.has_nccl = true;
   double shares = comm::nccl_shares_devices() ? 1.0 : 0.0;
-  world.minimum(&shares, 1);
+  world.all_reduce_min(&shares, 1);
   facts.nccl_shares = shares > 0.0;
 #endif
 #if OSTRAKON_HAS_DEVICE
@@ -102,13 +102,13 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
   world.run_collectively([&] { mine = device_name(); });
   facts.shared = shared_device(world.gather_texts(mine));
   double aware = comm::mpi_is_device_aware() ? 1.0 : 0.0;
-  world.minimum(&aware, 1);
+  world.all_reduce_min(&aware, 1);
   facts.mpi_is_aware = aware > 0.0;
 #endif
   return facts;
 }
 
-void carry_device_memory([[maybe_unused]] comm::Communicator& group) {
+void set_device_transport([[maybe_unused]] comm::Communicator& group) {
 #if OSTRAKON_HAS_DEVICE
   if (group.size() == 1) return;
   const TransportKind kind = transport_for(TransportChoice::automatic, transport_facts(group));

@@ -49,7 +49,7 @@ std::string shared_device(const std::vector<std::string>& devices);
 
 /// Gives the group a transport for arrays in device memory, as runtime.transport = auto does for a
 /// run; does nothing in builds without a device. Collective.
-void carry_device_memory(comm::Communicator& group);
+void set_device_transport(comm::Communicator& group);
 
 /// The transport of a run for device memory, and which ranks share a device, if any do.
 struct ChosenTransport {

@@ -58,7 +58,7 @@ void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int dis
 
 std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
   double nearest = origin_ ? origin_->distance : std::numeric_limits<double>::infinity();
-  world_.minimum(&nearest, 1);
+  world_.all_reduce_min(&nearest, 1);
   if (!std::isfinite(nearest)) return name_sum(find_sum(buffers));
   const auto distance = static_cast<int>(nearest);
   const int computed = static_cast<int>(model_.units.size()) - 1 - distance / 2;
@@ -103,7 +103,7 @@ void Diagnosis::note_sum(int unit, std::int64_t elements) {
 
 std::string Diagnosis::name_sum(const NonFiniteSum& mine) {
   double last = mine.unit;
-  world_.maximum(&last, 1);
+  world_.all_reduce_max(&last, 1);
   if (last < 0.0) return "a gradient is not finite";
   const auto unit = static_cast<int>(last);
   std::string shards;

@@ -80,7 +80,7 @@ std::vector<float> Trainer::losses(data::SampleSource& samples, std::uint64_t fi
     std::memcpy(&own, &all[i], sizeof own);
     bits[i] = own;
   }
-  mesh_.world().sum(bits.data(), static_cast<int>(bits.size()));
+  mesh_.world().all_reduce_sum(bits.data(), static_cast<int>(bits.size()));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto own = static_cast<std::uint32_t>(bits[i]);
     std::memcpy(&all[i], &own, sizeof own);

@@ -43,7 +43,7 @@ namespace {
 /// Collective.
 void add_up(MemoryNeed& need, comm::Communicator& ranks) {
   std::int64_t all = need.planned;
-  ranks.sum(&all, 1);
+  ranks.all_reduce_sum(&all, 1);
   if (all != ranks.size() * need.planned) need.planned_by_all = all;
 }
 

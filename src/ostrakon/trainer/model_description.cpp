@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/value.hpp>
-#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
 

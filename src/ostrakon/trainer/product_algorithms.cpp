@@ -34,7 +34,7 @@ AlgorithmTable read_table(const std::string& path) {
 std::vector<NotedProduct> gather(std::vector<NotedProduct> mine, comm::Communicator& world) {
   if (world.size() == 1) return mine;
   std::vector<NotedProduct> all;
-  world.show_first(math::write(mine), [&](int, const std::string& text) {
+  world.gather_texts_on_root(math::write(mine), [&](int, const std::string& text) {
     for (const NotedProduct& one : math::read_products(text)) math::note(all, one);
   });
   return all;

@@ -13,7 +13,7 @@ namespace ostrakon::train {
 
 int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world) {
   double threads = wanted == config::automatic_threads ? of_kernels : static_cast<double>(wanted);
-  world.minimum(&threads, 1);
+  world.all_reduce_min(&threads, 1);
   return static_cast<int>(threads);
 }
 
@@ -87,7 +87,7 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   mesh.world().run_collectively([&] { mine = streams_for(settings.runtime.streams, facts); });
   // All ranks decide alike: with different orders of collectives they would deadlock.
   double overlaps = mine == runtime::Streams::in_plan_order ? 0.0 : 1.0;
-  mesh.world().minimum(&overlaps, 1);
+  mesh.world().all_reduce_min(&overlaps, 1);
   return overlaps > 0.0 ? mine : runtime::Streams::in_plan_order;
 }
 

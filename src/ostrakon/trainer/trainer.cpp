@@ -110,9 +110,10 @@ void Trainer::allocate() {
     return std::max<std::int64_t>(0, in_use - before);
   };
   const bool has_streams = settings_.streams == runtime::Streams::device;
-  const Carriers carriers = {settings_.transport, has_streams, settings_.single_communicators,
-                             settings_.collective_timeout, end_job_alone};
-  channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers,
+  const TransportOptions transports = {settings_.transport, has_streams,
+                                       settings_.single_communicators, settings_.collective_timeout,
+                                       end_job_alone};
+  channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, transports,
                                          state_->memory().shared());
   device_memory_.communication = taken();
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
@@ -408,7 +409,7 @@ void Trainer::flip(const watch::Fault& fault) {
   if (audits) plans.push_back(&programs_.audit->plan);
   BitFlip::require_target(fault, plans, context_.rank);
   flip_ = std::make_unique<BitFlip>(fault, context_);
-  executor_->let_intrude([this](const runtime::ActionBuffers& buffers, bool begins) {
+  executor_->set_fault_hook([this](const runtime::ActionBuffers& buffers, bool begins) {
     flip_->strike(buffers, begins);
   });
 }
@@ -420,7 +421,7 @@ double Trainer::measure_peak_flops(double seconds) {
       measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
   // Rates are summed as integers, which do not round.
   std::int64_t sum = std::llround(own);
-  mesh_.world().sum(&sum, 1);
+  mesh_.world().all_reduce_sum(&sum, 1);
   return static_cast<double>(sum) / mesh_.world().size();
 }
 

@@ -68,7 +68,8 @@ class Trainer {
   std::optional<Submissions> submissions() const {
     return count_submissions(programs_.train, layout_, settings_);
   }
-  /// Bytes of the arenas that all programs share: all that a rank will use.
+  /// Bytes of the arenas that all programs share: all arrays of this rank. What MPI, Kokkos and
+  /// libraries allocate comes on top: see device_memory().
   std::int64_t planned_peak_bytes() const;
   /// Throws CollectiveError where the arenas of a rank, on its device or, without one, on the host,
   /// are larger than `bytes`; 0: any are allowed.

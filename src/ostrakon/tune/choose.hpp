@@ -25,7 +25,7 @@
 namespace ostrakon::tune {
 
 struct Request {
-  RanksOn on;
+  MachineRanks on;
   Memory room;                 ///< most that a rank's arenas take; 0 of a device: room_of(machine);
                                ///< 0 of a host: any
   std::set<std::string> kept;  ///< keys, "parallel.tensor", that stay as the deck says

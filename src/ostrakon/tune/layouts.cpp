@@ -33,12 +33,12 @@ std::string model_name(const config::Settings& settings, std::int64_t layers) {
               config::value_of(settings, "memory", "activation_checkpointing"));
 }
 
-/// Sums are not bitwise equal to 1 rank.
+/// Is thrown where the sums of a point are not bitwise equal to those of 1 rank.
 class OtherBits {};
 
 }  // namespace
 
-std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const RanksOn& on) {
+std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const MachineRanks& on) {
   const Space space;
   LayoutCandidates deck_alone(deck, space, on, {true});
   if (deck_alone.bound(Point())) return deck_alone.estimate(Point()).has_value();
@@ -47,7 +47,7 @@ std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const
 }
 
 LayoutCandidates::LayoutCandidates(const config::Settings& deck, const Space& space,
-                                   const RanksOn& on, const Limits& limits)
+                                   const MachineRanks& on, const Limits& limits)
     : deck_(deck),
       space_(space),
       on_(on),

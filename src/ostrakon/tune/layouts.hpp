@@ -21,14 +21,14 @@
 namespace ostrakon::tune {
 
 /// Ranks on a machine.
-struct RanksOn {
+struct MachineRanks {
   simulate::Machine machine;
   int ranks = 1, ranks_per_node = 1;
 };
 
 /// Whether sums of a deck's step are bitwise equal to 1 rank on these ranks; none where it does not
 /// fit them.
-std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const RanksOn& on);
+std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const MachineRanks& on);
 
 /// The points of a space of a deck's settings, planned and simulated on a machine.
 class LayoutCandidates : public Candidates {
@@ -41,7 +41,7 @@ class LayoutCandidates : public Candidates {
   };
 
   /// References are kept, but for the limits.
-  LayoutCandidates(const config::Settings& deck, const Space& space, const RanksOn& on,
+  LayoutCandidates(const config::Settings& deck, const Space& space, const MachineRanks& on,
                    const Limits& limits);
 
   std::vector<int> sizes() const override;
@@ -112,7 +112,7 @@ class LayoutCandidates : public Candidates {
 
   const config::Settings& deck_;
   const Space& space_;
-  const RanksOn& on_;
+  const MachineRanks& on_;
   const bool needs_bits_;
   const Memory room_;
   const int threads_;

@@ -77,7 +77,7 @@ std::vector<std::string> from_the_least(const config::Settings& deck) {
 
 /// What the arenas of a run take of a rank's memory, from its plans: estimates by shorter steps are
 /// not exact.
-Memory arenas_of(const config::Settings& settings, const RanksOf& on, int threads) {
+Memory arenas_of(const config::Settings& settings, const RankCounts& on, int threads) {
   config::check_consistency(settings, "deck");
   const plan::ModelDescription model =
       train::describe(*train::make_decoder(settings), settings.optimizer);
@@ -107,9 +107,9 @@ bool chooses_reshard(const config::Settings& deck) {
 
 }  // namespace
 
-Kept choose_recompute(const config::Settings& deck, const RanksOf& on, const Memory& room,
-                      int threads) {
-  Kept kept;
+RecomputeChoice choose_recompute(const config::Settings& deck, const RankCounts& on,
+                                 const Memory& room, int threads) {
+  RecomputeChoice kept;
   kept.settings = deck;
   kept.room = room;
   const auto takes = [&](const config::Settings& settings) {
@@ -154,7 +154,7 @@ Memory room_of_run(const config::Settings& deck, mesh::Mesh& mesh) {
   double room[] = {share(runtime::available_memory_bytes(plan::Space::device), sharers.size()),
                    share(runtime::available_memory_bytes(plan::Space::host), mesh.host().size()) -
                        static_cast<double>(train::process_bytes())};
-  mesh.world().minimum(room, 2);
+  mesh.world().all_reduce_min(room, 2);
   Memory least{static_cast<std::int64_t>(has_device ? room[0] : room[1]),
                static_cast<std::int64_t>(room[1])};
   if (deck.memory_limit > 0) least.device = std::min(least.device, deck.memory_limit);
@@ -172,7 +172,7 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
     const RanksOf on{world.size(),
                      mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size()};
     // All other ranks wait, so that their cores are free.
-    const Kept kept =
+    const RecomputeChoice kept =
         choose_recompute(settings, on, room, static_cast<int>(allowed_cores().size()));
     chosen[0] = kept_key.get(kept.settings);
     chosen[1] = reshard_key.get(kept.settings);

@@ -17,12 +17,12 @@
 
 namespace ostrakon::tune {
 
-struct RanksOf {
+struct RankCounts {
   int ranks = 1, ranks_per_node = 1;
 };
 
 /// What was chosen where a deck leaves open what is computed again.
-struct Kept {
+struct RecomputeChoice {
   config::Settings settings;         ///< of the deck, but with what was chosen
   std::vector<std::string> changes;  ///< SECTION.KEY=VALUE of what was chosen
   /// A run takes these. Without a device, `device` is the sum of both arenas, which share its
@@ -36,8 +36,8 @@ struct Kept {
 /// of how long these stay. Changes no bit of a result. `threads`: on which steps are planned; no
 /// choice depends on it. Throws Error where the deck does not fit these ranks, or nothing fits the
 /// room, naming the smallest.
-Kept choose_recompute(const config::Settings& deck, const RanksOf& on, const Memory& room,
-                      int threads);
+RecomputeChoice choose_recompute(const config::Settings& deck, const RankCounts& on,
+                                 const Memory& room, int threads);
 
 /// Bytes that the arenas of each rank may take: the least of all ranks of what is free on its
 /// device and on its host for each of those that share it, but for a sixteenth and what a process

@@ -23,8 +23,8 @@ struct RunState {
   bool bits_of_one_rank = false;  ///< whether sums may be bitwise equal to 1 rank
 };
 
-/// `ranks`: of all stages. Throws Error where nothing can be planned; that it does not says
-/// nothing.
+/// Returns what all plans of a run share. `ranks`: of all stages. Throws Error where no plan can
+/// exist; that it does not throw does not mean that there is one.
 RunState find_state(const plan::ModelDescription& model, const plan::Policy& policy, int ranks);
 
 /// All plans of a run: those of a training step first, of all stages, of which there may be one.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <ostrakon/tune/known_points.hpp>
+#include <ostrakon/tune/candidate_cache.hpp>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,9 +12,10 @@
 namespace ostrakon::tune {
 namespace {
 
-/// What two changes may take, by what each does alone, of the best so far to be looked at.
+/// A pair of changes is tried only if its predicted time, from what each change does alone, is
+/// below this factor times the best so far,
 constexpr double hopeful = 1.02;
-/// And of the bytes that there are.
+/// and its predicted memory below this factor times the memory that there is.
 constexpr double large = 1.1;
 /// A start that stays slower than this, relative to the best of others, is given up.
 constexpr double hopeless = 1.1;
@@ -100,7 +101,7 @@ class Search {
     return cost;
   }
 
-  /// None where it does not help.
+  /// Returns the score of a point; nullopt where it can't help.
   std::optional<Score> score(const Point& point, const std::optional<Score>& best) {
     if (!may_help(point, best)) return std::nullopt;
     const std::optional<Cost> cost = estimate(point);
@@ -324,7 +325,7 @@ class Search {
         if (!is_start_[d]) like_best[d] = least_at_[d];
       step(at, best, like_best);
     }
-    // At first without what makes it this start: it may be slow until other settings go with it.
+    // The other dimensions are varied first: this start may be slow until they fit it.
     for (std::size_t d = 0; d < sizes_.size(); ++d) {
       if (is_start_[d]) continue;
       improve(at, best, d);
@@ -443,7 +444,7 @@ class Search {
     double device, host;
   } limit_;  // of estimates, in bytes
   const std::size_t most_;
-  Known known_;
+  CandidateCache known_;
   FastestOfKinds list_;
   std::optional<Score> least_;  // where any start has led
   Point least_at_;
@@ -459,7 +460,7 @@ SearchResult search(Candidates& candidates, const Memory& room, std::size_t most
 }
 
 SearchResult search_all(Candidates& candidates, const Memory& room, std::size_t most) {
-  Known known(candidates);
+  CandidateCache known(candidates);
   FastestOfKinds list(candidates, known, room);
   const std::vector<int> sizes = candidates.sizes();
   std::optional<Found> smallest;

@@ -26,7 +26,8 @@ double waiting_seconds(const UnitDescription& unit, const Phases& phases, const 
     if (std::find(reads.begin(), reads.end(), static_cast<int>(p)) == reads.end()) continue;
     bytes += sent->whole_bytes() / sent->span.ranks * (sent->span.ranks - 1);
   }
-  return static_cast<double>(bytes) / std::max(rates.bytes_inside_nodes, rates.bytes_across_nodes);
+  return static_cast<double>(bytes) /
+         std::max(rates.inside_node_bytes_per_second, rates.across_node_bytes_per_second);
 }
 
 /// Seconds that a chunk computes, or waits, for a micro-batch.
@@ -48,26 +49,27 @@ std::vector<ChunkWork> work_of(const ModelDescription& model, const Division& di
       const UnitDescription& unit = model.units[u];
       const bool has_forward = u + 1 < units;  // the last has none in training
       if (has_forward)
-        work[c].forward +=
-            flops(unit.forward) / rates.flops + waiting_seconds(unit, unit.forward, rates);
+        work[c].forward += flops(unit.forward) / rates.flops_per_second +
+                           waiting_seconds(unit, unit.forward, rates);
       // Every n-th of a stage.
       const bool recomputes = every > 0 && has_forward && unit.recomputes &&
                               seen[c % static_cast<std::size_t>(policy.stages)]++ % every == 0;
       if (!has_backward(model, u)) continue;
       if (recomputes)
         (u + 1 == division[c].end ? work[c].first : work[c].backward) +=
-            recompute_flops(unit.forward) / rates.flops;
+            recompute_flops(unit.forward) / rates.flops_per_second;
       const UnitDescription plain = plan::at_once(unit);
       const double at_once = flops(plain.backward);
       if (unit.deferral.phases == 0 || policy.schedule != ScheduleKind::zero_bubble) {
-        work[c].backward += at_once / rates.flops + waiting_seconds(plain, plain.backward, rates);
+        work[c].backward +=
+            at_once / rates.flops_per_second + waiting_seconds(plain, plain.backward, rates);
         continue;
       }
       const double all = std::min(at_once, flops(unit.backward));
       double first = 0.0;
-      for (int p = 0; p < unit.first_of_gradients(); ++p) first += unit.backward[p].flops;
-      work[c].backward += std::min(first, all) / rates.flops;
-      work[c].deferred += (all - std::min(first, all)) / rates.flops;
+      for (int p = 0; p < unit.first_gradient_phase(); ++p) first += unit.backward[p].flops;
+      work[c].backward += std::min(first, all) / rates.flops_per_second;
+      work[c].deferred += (all - std::min(first, all)) / rates.flops_per_second;
     }
   return work;
 }

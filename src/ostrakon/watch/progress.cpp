@@ -193,7 +193,7 @@ void Progress::reorder(const plan::StepPlan& plan, std::vector<int>& order) cons
   if (next != order.end()) std::rotate(first, next, next + 1);
 }
 
-void Progress::strike_at_checkpoint(std::int64_t step) {
+void Progress::inject_checkpoint_fault(std::int64_t step) {
   if (is_armed_ && fault_.is_at_checkpoint() && step == fault_.step) strike(fault_);
 }
 
@@ -298,7 +298,7 @@ void Progress::describe_waits(Record& record, const plan::StepPlan& plan,
     record.wait = Wait::span;
     record.members = action.span.ranks;
     record.stride = plan.grid.stride(action.span);
-    record.first = rank_ - plan.grid.place(rank_, action.span) * record.stride;
+    record.first = rank_ - plan.grid.coordinate(rank_, action.span) * record.stride;
   }
 }
 
@@ -321,7 +321,7 @@ std::vector<Progress::Past> Progress::actions(plan::Stream stream) const {
 
 Progress::State& Progress::state_of_this_thread() { return drives_the_run ? driver_ : background_; }
 
-Doing::Doing(Occupation occupation, double allowance) : progress_(progress()) {
+OccupationScope::OccupationScope(Occupation occupation, double allowance) : progress_(progress()) {
   if (progress_ == nullptr) return;
   Progress::State& state = progress_->state_of_this_thread();
   before_ = state.occupation.load(relaxed);
@@ -333,7 +333,7 @@ Doing::Doing(Occupation occupation, double allowance) : progress_(progress()) {
   state.occupation.store(occupation, relaxed);
 }
 
-Doing::~Doing() {
+OccupationScope::~OccupationScope() {
   if (progress_ == nullptr) return;
   Progress::State& state = progress_->state_of_this_thread();
   const double now = seconds_now();
@@ -343,7 +343,7 @@ Doing::~Doing() {
   state.since.store(now, relaxed);
 }
 
-Communicating::Communicating(const char* call) {
+MpiCallScope::MpiCallScope(const char* call) {
   if (is_communicating) return;
   is_communicating = true;
   begin_ = seconds_now();
@@ -355,7 +355,7 @@ Communicating::Communicating(const char* call) {
   found->call_.store(call, relaxed);
 }
 
-Communicating::~Communicating() {
+MpiCallScope::~MpiCallScope() {
   if (begin_ == 0.0) return;
   is_communicating = false;
   const double now = seconds_now();

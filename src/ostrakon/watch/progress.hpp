@@ -73,7 +73,7 @@ class Progress {
   /// Changes the order in which actions of `plan` run on one thread, as an armed swap does.
   void reorder(const plan::StepPlan& plan, std::vector<int>& order) const;
   /// Does what an armed fault does to the writing of the checkpoint of a step. By any thread.
-  void strike_at_checkpoint(std::int64_t step);
+  void inject_checkpoint_fault(std::int64_t step);
 
   // ---- read by the watchdog
 
@@ -93,8 +93,8 @@ class Progress {
   std::vector<Past> actions(plan::Stream stream) const;
 
  private:
-  friend class Doing;
-  friend class Communicating;
+  friend class OccupationScope;
+  friend class MpiCallScope;
 
   struct Entry {
     std::atomic<std::int64_t> step{0};
@@ -159,13 +159,13 @@ class Progress {
 Progress* progress();
 
 /// The time in which a thread is occupied with something, as seen by the watchdog. May be nested.
-class Doing {
+class OccupationScope {
  public:
   /// `allowance`: the seconds that it is expected to take, where that is known.
-  explicit Doing(Occupation occupation, double allowance = 0.0);
-  ~Doing();
-  Doing(const Doing&) = delete;
-  Doing& operator=(const Doing&) = delete;
+  explicit OccupationScope(Occupation occupation, double allowance = 0.0);
+  ~OccupationScope();
+  OccupationScope(const OccupationScope&) = delete;
+  OccupationScope& operator=(const OccupationScope&) = delete;
 
  private:
   Progress* const progress_;
@@ -175,13 +175,13 @@ class Doing {
 
 /// The time in which a thread is in a call of MPI between plans, or for a sum in one, mostly to
 /// wait for other ranks. The watchdog sees it where the thread drives the run. May be nested.
-class Communicating {
+class MpiCallScope {
  public:
   /// `call`: its name, which must live for good.
-  explicit Communicating(const char* call);
-  ~Communicating();
-  Communicating(const Communicating&) = delete;
-  Communicating& operator=(const Communicating&) = delete;
+  explicit MpiCallScope(const char* call);
+  ~MpiCallScope();
+  MpiCallScope(const MpiCallScope&) = delete;
+  MpiCallScope& operator=(const MpiCallScope&) = delete;
 
  private:
   Progress* progress_ = nullptr;

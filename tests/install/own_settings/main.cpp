@@ -31,7 +31,7 @@ os::PolicyChoices policy() {
   rule.reshard_after_forward = os::Reshard{os::Reshard::never, 0};
   policy.units = {rule};
   policy.reduce = os::DType::bf16;
-  policy.activation_checkpointing = os::Checkpointing{1};
+  policy.activation_checkpointing = os::ActivationCheckpointing{1};
   policy.moments.dtype = os::DType::bf16;
   policy.offload = os::Offload::optimizer;
   policy.offload_activations = true;

@@ -11,7 +11,7 @@
 
 namespace ostrakon::checkpoint {
 
-/// Weights that are others' but for adapters.
+/// The parameters of a base model, with adapters from PEFT's files, or with none yet.
 class AdaptedSource : public ParameterSource {
  public:
   /// `adapters`: null where there are none yet, and they begin with initial values.

@@ -296,7 +296,7 @@ void sum_leaf(const Exec& exec, const char* name, std::int64_t head_width, View<
       HeadNormTerms<T>{x, dy, rstd, mean, FastDivide(parts), FastDivide(width), width, columns},
       {{dweight}});
 #else
-  // Rows are summed in blocks, as in norm_backward_parameters.
+  // Rows are summed in blocks, as in sum_norm_gradients().
   constexpr std::int64_t rows_per_block = 64;
   constexpr std::int64_t columns_per_item = 64;
   const std::int64_t items = items_for(width, columns_per_item);

@@ -22,7 +22,7 @@ struct Logits {
   View<const T*> bias = {};  ///< of the words that logits are of; empty: none
 
   bool are_products() const { return !bias && form.scale == 1.0 && form.soft_cap == 0.0; }
-  /// Those of words [begin, end).
+  /// Returns the logits of words [begin, end), with that part of the bias.
   Logits range(std::int64_t begin, std::int64_t end) const {
     return {form, bias ? bias.range(begin, end) : bias};
   }
@@ -52,12 +52,12 @@ struct Targets {
   View<const C*> factors = {};      ///< (rows); empty: 1 for all
   LossForm form = {};
 
-  /// Of what becomes a view of words.
+  /// `words_`: anything that converts to a view of words.
   template <class Words,
             class = std::enable_if_t<std::is_convertible<Words, View<const std::int32_t*>>::value>>
   Targets(const Words& words_, View<const C*> factors_ = {}, const LossForm& form_ = {})
       : words(words_), factors(factors_), form(form_) {}
-  /// Those of rows [begin, end).
+  /// Returns the targets of rows [begin, end).
   Targets range(std::int64_t begin, std::int64_t end) const {
     return {words.range(begin, end), factors ? factors.range(begin, end) : factors, form};
   }

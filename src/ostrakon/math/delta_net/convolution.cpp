@@ -167,7 +167,7 @@ void convolution_backward_weight(const Exec& exec, std::int64_t tokens, View<con
   require_weight(name, dweight, x.columns());
   require_shape(name, "dp", dp, rows, x.columns());
   require(rows % tokens == 0, name, ": ", rows, " rows, expected whole sequences of ", tokens);
-  // An item has one tap of its channels. Rows are summed in blocks, as in norm_backward_parameters.
+  // An item has one tap of its channels. Rows are summed in blocks, as in sum_norm_gradients().
   const std::int64_t across = items_for(x.columns(), channels_of_item);
   for_each_item(
       exec, name, taps * across, KOKKOS_LAMBDA(std::int64_t item) {

@@ -130,7 +130,7 @@ void gated_norm_backward_parameters(const Exec& exec, View<const T**> x, View<co
   sum_over_rows<C, 1>(exec, name, rows * heads, width,
                       GatedNormTerms<T>{x, gate, dy, rstd, FastDivide(heads), width}, {{dweight}});
 #else
-  // Rows are summed in blocks, as in norm_backward_parameters.
+  // Rows are summed in blocks, as in sum_norm_gradients().
   constexpr std::int64_t rows_per_block = 64;
   constexpr std::int64_t columns_per_item = 64;
   for_each_item(

@@ -55,7 +55,7 @@ struct DeviceProduct {
 
 /// Products that one algorithm computes, so that their bits do not depend on how many rows of C
 /// are computed at once, nor on how many matrices. Rows of C are no part of a kind unless they are
-/// columns of A: then `m` is for speed only (choose_algorithms()).
+/// columns of A: then `m` is for speed only (choose_algorithm()).
 struct ProductKind {
   bool turn_a = false, turn_b = false, has_bias = false, is_batched = false;
   ElementType factors = ElementType::fp32, result = ElementType::fp32;

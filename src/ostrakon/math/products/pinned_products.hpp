@@ -34,7 +34,7 @@ constexpr bool pins_products_of =
 #endif
 
 /// Computes a product by the algorithm that the table has for its kind, by first_algorithm() where
-/// it has none. In a LaunchCount the product is counted, and noted by the NotedProducts of the
+/// it has none. In a LaunchCount the product is counted, and noted by the ProductNotes of the
 /// calling thread. Not thread-safe, as the library is not.
 void multiply_pinned(const Exec& exec, const DeviceProduct& product,
                      const ProductOperands& operands);

@@ -4,10 +4,10 @@
 #include <ostrakon/math/attention/attention_library.hpp>
 #include <ostrakon/math/attention/clip.hpp>
 #include <ostrakon/math/attention/key_ring.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <utility>
 
 namespace ostrakon::model::graph {

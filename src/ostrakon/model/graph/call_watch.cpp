@@ -17,7 +17,7 @@ double floor_bytes(const PlacedCall& call, const Program& program) {
   };
   std::int64_t bytes = 0;
   for (const Place& read : call.reads) bytes += of_place(read);
-  // The last of a joint's values that lie at one place stays.
+  // The last of a fused kernel's values that lie at one place stays.
   for (std::size_t i = 0; i < call.writes.size(); ++i) {
     const auto is_here = [&](const Place& later) {
       return later.home == call.writes[i].home && later.offset == call.writes[i].offset;

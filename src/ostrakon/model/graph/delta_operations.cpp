@@ -5,10 +5,10 @@
 #include <ostrakon/math/delta_net/delta_rule.hpp>
 #include <ostrakon/math/delta_net/gated_norm.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <utility>
 
 namespace ostrakon::model::graph {

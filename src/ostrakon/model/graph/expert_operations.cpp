@@ -271,15 +271,15 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
 // ---- experts that are a unit of their own -------------------------------------------------------
 
 template <class T>
-int Operations<T>::route_apart(int of, const std::string& name, const MoeDispatchLayout& border,
+int Operations<T>::route_apart(int of, const std::string& name, const MoeDispatchLayout& dispatch,
                                Experts& experts) {
   const int x = rows_of_rank(of);
-  Operation operation = route(x, name, &border, experts);
-  Call combine = pass({"d copies", {experts.dx, ~experts.border}, {~x}}, x, 2 * columns_of(x));
+  Operation operation = route(x, name, &dispatch, experts);
+  Call combine = pass({"d copies", {experts.dx, ~experts.handed_over}, {~x}}, x, 2 * columns_of(x));
   combine.can_add = combine.adds_from_anywhere = true;
   combine.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::combine_sums<T>(exec, a.read<Compute>(0), added_to<T>(a),
-                          View<const Compute**>(handed_back<T>(a, border, 1).normed),
+                          View<const Compute**>(handed_back<T>(a, dispatch, 1).normed),
                           a.written<T>(0));
   });
   operation.backward.push_back(std::move(combine));
@@ -289,11 +289,11 @@ int Operations<T>::route_apart(int of, const std::string& name, const MoeDispatc
 
 template <class T>
 std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto, int shared, int x,
-                                                const MoeDispatchLayout& border) {
+                                                const MoeDispatchLayout& dispatch) {
   const Experts all = experts;
   const int y = add_for(onto, "y", columns_of(onto));
   const std::vector<int> residuals = those_that_exist({onto, shared});
-  Call forward{"hand to experts", {x, all.lists, all.weights}, {y, all.border}};
+  Call forward{"hand to experts", {x, all.lists, all.weights}, {y, all.handed_over}};
   graph::append(forward.reads, residuals);
   forward.is_by_row = false;
   forward.work = row_work(x, 4 * columns_of(x), 2.0);
@@ -303,7 +303,7 @@ std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto
       if (to) math::copy<A>(exec, View<const A*>(from), to);
     };
     const auto routes = routes_read<T>(a, all, all.rows, 1, 2);
-    const auto handed = border.rows_in<T>(a.bytes(a.place_written(1)));
+    const auto handed = dispatch.rows_in<T>(a.bytes(a.place_written(1)));
     copy(a.read<T>(0).flat(), handed.normed.flat());
     copy(routes.weights, handed.routes.weights);
     copy(routes.slots, handed.routes.slots);
@@ -312,16 +312,16 @@ std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto
     copy(a.read<T>(3).flat(), a.written<T>(0).flat());
     copy(a.read<T>(4).flat(), handed.shared.flat());
   });
-  if (!border.is_apart || shared < 0) {
+  if (!dispatch.is_apart || shared < 0) {
     append({{forward}, {}, residuals});
-    return {y, all.border};
+    return {y, all.handed_over};
   }
-  Call backward = pass({"d shared", {~all.border}, {~shared}}, x, 2 * columns_of(x));
+  Call backward = pass({"d shared", {~all.handed_over}, {~shared}}, x, 2 * columns_of(x));
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::copy_rows<T, T>(exec, handed_back<T>(a, border, 0).shared, a.written<T>(0));
+    math::copy_rows<T, T>(exec, handed_back<T>(a, dispatch, 0).shared, a.written<T>(0));
   });
   append({{forward}, {backward}, {onto}});
-  return {y, all.border};
+  return {y, all.handed_over};
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                              \

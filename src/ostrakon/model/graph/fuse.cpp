@@ -44,7 +44,7 @@ class Fusion {
       is_forward_ = calls == &l_.forward;
       // Each that leads is asked once, wherever others have moved it.
       for (std::size_t i = 0; i < calls->size();)
-        if ((*calls)[i].joint) {
+        if ((*calls)[i].fused) {
           join_all(*calls, i);
           i = 0;
         } else {
@@ -92,12 +92,12 @@ class Fusion {
 
   /// Joins the leading call with what can be joined.
   void join_all(Calls& calls, std::size_t leading) {
-    const std::shared_ptr<const Joint> joint = std::exchange(calls[leading].joint, nullptr);
-    for (std::size_t n = 0; n < joint->others.size(); ++n) {
-      const std::optional<Call> to = part_of(calls[leading], joint->others[n].to + 1);
+    const std::shared_ptr<const FusedKernel> fused = std::exchange(calls[leading].fused, nullptr);
+    for (std::size_t n = 0; n < fused->others.size(); ++n) {
+      const std::optional<Call> to = part_of(calls[leading], fused->others[n].to + 1);
       for (std::size_t i = 0; to && i < calls.size(); ++i) {
-        if (!is_named(joint->others[n], *to, calls[i])) continue;
-        const std::size_t joined = join(calls, leading, i, *joint, static_cast<int>(n));
+        if (!is_named(fused->others[n], *to, calls[i])) continue;
+        const std::size_t joined = join(calls, leading, i, *fused, static_cast<int>(n));
         if (joined == calls.size()) continue;
         leading = joined;
         break;
@@ -112,16 +112,16 @@ class Fusion {
     return {};
   }
 
-  static bool is_named(const Joint::Other& other, const Call& leading, const Call& call) {
+  static bool is_named(const FusedKernel::Other& other, const Call& leading, const Call& call) {
     if (call.tag != other.tag || !call.parts.empty()) return false;
-    if (other.order == Joint::Order::behind)
+    if (other.order == FusedKernel::Order::behind)
       return contains(call.reads, at(leading.writes, other.index));
     const int taken = at(leading.reads, other.index);
-    return contains(other.order == Joint::Order::before ? call.writes : call.reads, taken);
+    return contains(other.order == FusedKernel::Order::before ? call.writes : call.reads, taken);
   }
 
   /// Returns the index of the joined call, or the number of calls: they stay apart.
-  std::size_t join(Calls& calls, std::size_t leading, std::size_t other, const Joint& joint,
+  std::size_t join(Calls& calls, std::size_t leading, std::size_t other, const FusedKernel& fused,
                    int number) {
     const std::size_t first = std::min(leading, other), last = std::max(leading, other);
     if (!are_alike(calls[leading], calls[other]) || !save_alike(first, last)) return calls.size();
@@ -143,7 +143,7 @@ class Fusion {
         is_before[i] = is_before[j] && depends_on(j, i);
       if (is_before[i] && is_behind[i]) return calls.size();
     }
-    const Call joined = joined_call(calls[leading], calls[other], leading < other, joint, number);
+    const Call joined = joined_call(calls[leading], calls[other], leading < other, fused, number);
     Calls best;
     std::size_t index = calls.size();
     std::int64_t least = most_ + 1;
@@ -212,10 +212,10 @@ class Fusion {
            (any_of(reads, is_of_border) || any_of(earlier.writes, is_of_border));
   }
 
-  Call joined_call(const Call& leading, Call other, bool leads, const Joint& joint,
+  Call joined_call(const Call& leading, Call other, bool leads, const FusedKernel& fused,
                    int number) const {
     Call joined = leading;
-    const Joint::Other& how = at(joint.others, number);
+    const FusedKernel::Other& how = at(fused.others, number);
     other.part = number + 1;
     Calls parts = leading.parts.empty() ? Calls{leading} : leading.parts;
     if (how.over >= 0 && !leading.in_place && !other.in_place)
@@ -230,13 +230,13 @@ class Fusion {
     joined.repeated_flops += other.repeated_flops;
     joined.work += other.work;
     joined.work.row_kernels = std::max(leading.work.row_kernels, other.work.row_kernels);
-    joined.kernel = joint.kernel;
+    joined.kernel = fused.kernel;
     list_parts(joined, std::move(parts));
     joined.work.row_bytes = bytes_moved_once(joined);
     return joined;
   }
 
-  /// A joint kernel reads each value once, and writes each once, but those over which it writes
+  /// A fused kernel reads each value once, and writes each once, but those over which it writes
   /// another.
   double bytes_moved_once(const Call& call) const {
     std::set<int> values(call.writes.begin(), call.writes.end());

@@ -20,7 +20,7 @@
 namespace ostrakon::model::graph {
 
 struct Kernel;  // kernel.hpp
-struct Joint;
+struct FusedKernel;
 
 /// What an element of a value is: a number of the model's type T, a sum in compute_t<T>, or a byte
 /// of something that only one operation understands.
@@ -80,13 +80,13 @@ struct Weight {
   std::int64_t stride = 0;    ///< elements from one piece to the next
 };
 
-/// Lists of an operation's backward name values, and by other numbers their gradients.
+/// In lists of an operation's backward v >= 0 is a value, and ~v the gradient of value v.
 constexpr int gradient_of(int v) { return ~v; }
 constexpr bool is_gradient(int id) { return id < 0; }
 constexpr int primal_of(int gradient) { return ~gradient; }
 
-/// Lists of weights name these by number, and by other numbers values that stand for one: a copy of
-/// it that is read, or what is written in place of its gradient.
+/// In lists of weights w >= 0 is a weight, and ~v a value v that stands for one: a gathered copy of
+/// it, or what is written in place of its gradient.
 constexpr int in_place_of_weight(int v) { return ~v; }
 constexpr bool is_value(int entry) { return entry < 0; }
 constexpr int value_of(int entry) { return ~entry; }
@@ -133,11 +133,11 @@ struct Call {
   plan::KernelWork work = {};
   std::optional<plan::Exchange> exchange = {};  ///< it is no kernel, but this
   std::shared_ptr<const Kernel> kernel = {};
-  std::string tag = {};                     ///< by which a Joint names it
-  std::shared_ptr<const Joint> joint = {};  ///< that it leads
+  std::string tag = {};                           ///< by which a FusedKernel names it
+  std::shared_ptr<const FusedKernel> fused = {};  ///< that it leads
   /// Calls that its kernel computes, each with its own lists, in the order in which they would run;
-  /// and of one of them its number in the Joint. Values that one makes and another takes are among
-  /// those that the call writes alone.
+  /// and of one of them its number in the FusedKernel. Values that one makes and another takes are
+  /// among those that the call writes alone.
   std::vector<Call> parts = {};
   int part = 0;
 
@@ -168,7 +168,7 @@ using Calls = std::vector<Call>;
 
 /// One kernel for a call, which leads, and for others that work with some of the same values; the
 /// pass `fuse` finds these. It computes whichever of the others are there.
-struct Joint {
+struct FusedKernel {
   /// `beside`: the other takes what the leading call takes. `before`: it makes that. `behind`: it
   /// takes what the leading call makes.
   enum class Order : std::uint8_t { beside, before, behind };
@@ -215,7 +215,7 @@ struct Setting {
   std::int64_t chunks = 1;  ///< of rows, which tensor ranks exchange one after the other in forward
   bool defers = false;      ///< gradients of weights are computed in phases that may run later
   bool decodes = false;     ///< sequences are decoded, some rows at a time: there is no backward
-  bool fuses = false;       ///< calls that a Joint names are computed by its kernel
+  bool fuses = false;       ///< calls that a FusedKernel names are computed by its kernel
 
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;

@@ -16,8 +16,8 @@ math::Logits<T> logits_of(const Arguments& a, const Head& head, std::int64_t wor
   return math::Logits<T>{head.form, a.weight<T>(1)}.range(0, words);
 }
 
-/// The weight of the unit that this one is tied to is its first; the rest of that unit's parameters
-/// has no part in what is computed here.
+/// Clears the gradients of the tied unit behind those of its first weight: this unit computes with
+/// that weight alone.
 template <class T>
 void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std::int64_t written) {
   using C = compute_t<T>;

@@ -71,14 +71,14 @@ class Arguments {
   }
   const Buffers& buffers() const { return buffers_; }
 
-  /// What call `number` of a Joint works with; none, if it is not computed here.
+  /// What call `number` of a FusedKernel works with; none, if it is not computed here.
   std::optional<Arguments> part(int number) const {
     for (const PlacedCall& one : call_.parts)
       if (one.call.part == number) return Arguments(one, program_, buffers_, turn_);
     return {};
   }
 
-  /// Computes the calls of a Joint that are here one after the other.
+  /// Computes the calls of a FusedKernel that are here one after the other.
   inline void run_parts(const Exec& exec) const;
 
   int reads() const { return static_cast<int>(call_.reads.size()); }

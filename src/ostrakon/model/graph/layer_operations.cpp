@@ -7,11 +7,11 @@
 #include <ostrakon/math/fp8/quantize.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/rows/activation.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <utility>
 
 namespace ostrakon::model::graph {
@@ -303,8 +303,9 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   });
   // The host's kernels read dy after they have written what is made again.
   const int over = math::is_of_device(leaf_.kernels) ? 1 : -1;
-  backward.joint = std::make_shared<Joint>(Joint{
-      {{forward.tag, Joint::Order::beside, 0, over}, {sums_of_columns, Joint::Order::behind}},
+  backward.fused = std::make_shared<FusedKernel>(FusedKernel{
+      {{forward.tag, FusedKernel::Order::beside, 0, over},
+       {sums_of_columns, FusedKernel::Order::behind}},
       make_kernel([=, leaves = leaf_.leaves()](const Exec& exec, const Arguments& all) {
         const Arguments a = *all.part(0);
         const std::optional<Arguments> remade = all.part(1), sums = all.part(2);

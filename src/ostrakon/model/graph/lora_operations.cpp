@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <utility>
 
 namespace ostrakon::model::graph {

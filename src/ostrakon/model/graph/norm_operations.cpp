@@ -67,8 +67,8 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
         a.read<T>(1), a.written<T>(0),
         a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
   });
-  input.joint = std::make_shared<Joint>(Joint{
-      {{text("d weight ", made)}, {again.tag, Joint::Order::beside, 0, 1}},
+  input.fused = std::make_shared<FusedKernel>(FusedKernel{
+      {{text("d weight ", made)}, {again.tag, FusedKernel::Order::beside, 0, 1}},
       make_kernel([=](const Exec& exec, const Arguments& all) {
         const Arguments a = *all.part(0);
         const std::optional<Arguments> sums = all.part(1), remade = all.part(2);

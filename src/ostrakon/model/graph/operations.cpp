@@ -7,9 +7,9 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <stdexcept>
 #include <utility>
 

@@ -26,10 +26,10 @@ struct Experts {
   double loss_factor = 0.0;  ///< of the auxiliary loss; 0: none
 
   std::int64_t rows = 0, leaves = 1;
-  int lists = -1;    ///< value of bytes: routes of rows, without weights
-  int weights = -1;  ///< (rows, experts of each)
-  int dx = -1;       ///< the gradient of the router's input by its product, in backward
-  int border = -1;   ///< value of bytes: what is handed to experts that are a unit of their own
+  int lists = -1;        ///< value of bytes: routes of rows, without weights
+  int weights = -1;      ///< (rows, experts of each)
+  int dx = -1;           ///< the gradient of the router's input by its product, in backward
+  int handed_over = -1;  ///< value of bytes: what is handed to experts that are a unit of their own
   std::string name = "mlp";  ///< of the mixture, with which those of its parameters begin
 };
 
@@ -40,9 +40,9 @@ struct Head {
   std::int64_t words = 0;
   math::LogitForm form = {};
   /// How many tokens rows predict, each by rows of its own that Operations::stack_leaves has
-  /// stacked; and the factor of the mean of further ones' losses: math::FurtherTargets.
+  /// stacked; and the factor of the mean of further ones' losses: math::MultiTokenTargets.
   std::int64_t depths = 1;
-  double further_factor = 0.0;
+  double multi_token_factor = 0.0;
 
   std::vector<int> weights() const {
     return bias < 0 ? std::vector<int>{weight} : std::vector<int>{weight, bias};
@@ -173,12 +173,12 @@ class Operations {
   int combine(const Experts& experts, int onto, int shared, int x, const std::string& layer);
   /// dispatch() for experts that are a unit of their own, which copy rows themselves: returns x as
   /// the router takes it.
-  int route_apart(int x, const std::string& name, const MoeDispatchLayout& border,
+  int route_apart(int x, const std::string& name, const MoeDispatchLayout& dispatch,
                   Experts& experts);
   /// What is handed to such a unit: onto, and what it takes besides, see MoeDispatchLayout. Where
   /// that keeps it apart, `onto` is not added to.
   std::vector<int> hand_to_experts(const Experts& experts, int onto, int shared, int x,
-                                   const MoeDispatchLayout& border);
+                                   const MoeDispatchLayout& dispatch);
 
   /// table[token], and with learned positions + positions[position]: (rows, width).
   int embedding(const Lookup& lookup, std::int64_t width);
@@ -254,8 +254,8 @@ class Operations {
   void join_norms(const std::vector<int>& x, const math::RotaryFrequencies& frequencies,
                   Call& forward, Call& backward) const;
   int add_bytes(const std::string& name, std::int64_t bytes);
-  /// `border`: where experts are a unit of their own.
-  Operation route(int x, const std::string& name, const MoeDispatchLayout* border,
+  /// `dispatch`: where experts are a unit of their own.
+  Operation route(int x, const std::string& name, const MoeDispatchLayout* dispatch,
                   Experts& experts);
   /// x W^T of columns of x, a sum over pieces and ranks.
   int sum_of_product(int x, const std::string& name, std::int64_t outputs);

@@ -4,10 +4,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/cross_entropy/pair_losses.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/head_weights.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
-#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model::graph {
 namespace {

@@ -68,7 +68,7 @@ void order(Listing& listing);
 /// that takes all of them.
 void divide_rows(Listing& listing);
 
-/// 6. Has one kernel compute calls that a Joint names, where they can become neighbours: no
+/// 6. Has one kernel compute calls that a FusedKernel names, where they can become neighbours: no
 /// exchange lies between them, all that one needs of the other still comes before, and arrays of
 /// the workspace take at most an eighth more memory than apart. Drops copies of backward whose
 /// readers can read the original. Guarantee: each call is computed once, of the same values.

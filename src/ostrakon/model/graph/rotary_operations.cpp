@@ -55,20 +55,20 @@ void Operations<T>::join_norms(const std::vector<int>& x,
   const math::HeadNorm norm = first->second.norm;
   if (!math::can_norm_and_rotate<T>(norm, frequencies)) return;
   const auto count = static_cast<int>(x.size());
-  std::vector<Joint::Other> norms, gradients;
+  std::vector<FusedKernel::Other> norms, gradients;
   for (int i = 0; i < count; ++i) {
     const int v = x[static_cast<std::size_t>(i)];
     if (head_norms_.count(v) == 0) return;
-    norms.push_back({text("norm of heads ", v), Joint::Order::before, i});
+    norms.push_back({text("norm of heads ", v), FusedKernel::Order::before, i});
     // The one for the weight first: it reads what the other one replaces.
-    gradients.push_back({text("d weight ", v), Joint::Order::behind, i});
-    gradients.push_back({text("d norm of heads ", v), Joint::Order::behind, i});
-    gradients.push_back({text("statistics ", v), Joint::Order::before, 2, -1, 3 * i + 1});
+    gradients.push_back({text("d weight ", v), FusedKernel::Order::behind, i});
+    gradients.push_back({text("d norm of heads ", v), FusedKernel::Order::behind, i});
+    gradients.push_back({text("statistics ", v), FusedKernel::Order::before, 2, -1, 3 * i + 1});
   }
   const auto rows_of = [frequencies](const RunOfRows& run) {
     return math::RotaryRows{frequencies, run.tokens, run.position, run.document_begins};
   };
-  forward.joint = std::make_shared<Joint>(Joint{
+  forward.fused = std::make_shared<FusedKernel>(FusedKernel{
       norms, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {
         std::vector<Arguments> parts;
         for (int i = 0; i < count; ++i)
@@ -86,21 +86,21 @@ void Operations<T>::join_norms(const std::vector<int>& x,
   const bool is_in_pieces = leaf_.tensor_pieces() > 1;
   if (leaf_.is_cut() || leaf_.decodes() || is_in_pieces || first->second.has_own_weights) return;
   const std::int64_t leaves = leaf_.leaves();
-  backward.joint = std::make_shared<Joint>(
-      Joint{gradients, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {
-              std::vector<math::NormedHeadGradients<T>> heads;
-              for (int i = 0; i < count; ++i) {
-                const std::optional<Arguments> sums = a.part(1 + 3 * i), input = a.part(2 + 3 * i);
-                if (!input) return a.run_parts(exec);
-                heads.push_back({input->weight<T>(0), input->read<T>(0), input->written<T>(0),
-                                 sums ? sums->gradient<Compute>(0) : View<Compute*>(),
-                                 sums ? sums->scratch<Compute>(0) : View<Compute*>()});
-              }
-              for_each_run(leaf, a, heads.front().kept.rows(), [&](const RunOfRows& run) {
-                if (!math::rotate_and_norm_backward<T>(exec, norm, rows_of(run), heads, leaves))
-                  a.run_parts(exec);
-              });
-            })});
+  backward.fused = std::make_shared<FusedKernel>(FusedKernel{
+      gradients, make_kernel([=, leaf = leaf_](const Exec& exec, const Arguments& a) {
+        std::vector<math::NormedHeadGradients<T>> heads;
+        for (int i = 0; i < count; ++i) {
+          const std::optional<Arguments> sums = a.part(1 + 3 * i), input = a.part(2 + 3 * i);
+          if (!input) return a.run_parts(exec);
+          heads.push_back({input->weight<T>(0), input->read<T>(0), input->written<T>(0),
+                           sums ? sums->gradient<Compute>(0) : View<Compute*>(),
+                           sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+        }
+        for_each_run(leaf, a, heads.front().kept.rows(), [&](const RunOfRows& run) {
+          if (!math::rotate_and_norm_backward<T>(exec, norm, rows_of(run), heads, leaves))
+            a.run_parts(exec);
+        });
+      })});
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                \

@@ -3,9 +3,9 @@
 #include <optional>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/routes.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <utility>
 
 namespace ostrakon::model::graph {
@@ -45,7 +45,7 @@ int Operations<T>::add_bytes(const std::string& name, std::int64_t bytes) {
 }
 
 template <class T>
-Operation Operations<T>::route(int x, const std::string& name, const MoeDispatchLayout* border,
+Operation Operations<T>::route(int x, const std::string& name, const MoeDispatchLayout* dispatch,
                                Experts& experts) {
   const math::Router router = experts.router;
   const std::int64_t width = columns_of(x), count = router.experts;
@@ -99,11 +99,11 @@ Operation Operations<T>::route(int x, const std::string& name, const MoeDispatch
   const int dlogits = add_for(x, "d " + name + ".logits", count, Keep::never, Element::sum);
   experts.dx = add_for(x, "d " + name + ".x", width, Keep::never, Element::sum);
   std::optional<MoeDispatchLayout> apart;
-  if (border != nullptr) {
-    apart = *border;
-    experts.border = add_bytes("to experts", border->rows_in<T>({}).bytes);
+  if (dispatch != nullptr) {
+    apart = *dispatch;
+    experts.handed_over = add_bytes("to experts", dispatch->rows_in<T>({}).bytes);
   }
-  const int dweights = apart ? ~experts.border : ~all.weights;
+  const int dweights = apart ? ~experts.handed_over : ~all.weights;
   Call logits{"d " + name + ".logits", {all.lists, all.weights, dweights}, {dlogits}};
   logits.work = scores;
   logits.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {

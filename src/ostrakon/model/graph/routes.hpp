@@ -46,14 +46,14 @@ View<const T**> added_to(const Arguments& a) {
   return a.adds() ? a.template read<T>(a.reads() - 1) : View<const T**>();
 }
 
-/// What such experts as are a unit of their own have handed back, which a call reads as value i. It
-/// has another size than what went.
+/// Returns the gradients that experts which are a unit of their own have handed back, which the
+/// call reads as value i. Their size differs from that of what was handed over.
 template <class T>
-MoeDispatchLayout::Gradients<T> handed_back(const Arguments& a, const MoeDispatchLayout& border,
+MoeDispatchLayout::Gradients<T> handed_back(const Arguments& a, const MoeDispatchLayout& dispatch,
                                             int i) {
   const Place& place = a.place_read(i);
-  const std::int64_t bytes = border.gradients_in<T>({}).bytes;
-  return border.gradients_in<T>(
+  const std::int64_t bytes = dispatch.gradients_in<T>({}).bytes;
+  return dispatch.gradients_in<T>(
       a.buffers().in(place.home).range(place.offset, place.offset + bytes));
 }
 

@@ -2,15 +2,15 @@
 // Operations that read the tokens of a leaf, or predict them.
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/cross_entropy/further_targets.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
+#include <ostrakon/math/cross_entropy/multi_token_targets.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/array_packer.hpp>
 #include <ostrakon/model/graph/head_weights.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <type_traits>
 
 namespace ostrakon::model::graph {
@@ -279,7 +279,7 @@ class Predictions {
 
   Predictions(const LeafShape& leaf, const Head& head, std::int64_t rows)
       : further_{leaf.tokens, rows / (leaf.leaves() * head.depths), head.depths,
-                 head.further_factor},
+                 head.multi_token_factor},
         rows_(rows),
         loss_(leaf.loss) {
     loss_.words = head.words;
@@ -313,7 +313,7 @@ class Predictions {
  private:
   bool is_stacked() const { return further_.depths > 1; }
 
-  math::FurtherTargets further_;
+  math::MultiTokenTargets further_;
   std::int64_t rows_;
   math::LossForm loss_;
 };

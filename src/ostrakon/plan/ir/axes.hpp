@@ -179,11 +179,11 @@ struct Grid {
     return window % (stride(span) * span.ranks) == 0;
   }
   /// The position of a rank along an axis of ranks, and among the ranks of a span.
-  int place(int rank, Axis axis) const {
+  int coordinate(int rank, Axis axis) const {
     return rank / stride(axis) % static_cast<int>(size(axis));
   }
-  int place(int rank, const Span& span) const {
-    return place(rank, span.axis) / span.stride % span.ranks;
+  int coordinate(int rank, const Span& span) const {
+    return coordinate(rank, span.axis) / span.stride % span.ranks;
   }
 };
 

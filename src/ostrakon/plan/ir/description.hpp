@@ -74,7 +74,7 @@ struct UnitDescription {
   double gradient_flops = 0.0;  ///< operations of backward without recomputation
   Deferral deferral;
   /// The first phase of backward that writes gradients of parameters.
-  int first_of_gradients() const {
+  int first_gradient_phase() const {
     return deferral.phases > 0 ? static_cast<int>(backward.size()) - deferral.phases : 0;
   }
   /// Sizes of the groups of counters that a forward in training (not a recompute) adds to in the

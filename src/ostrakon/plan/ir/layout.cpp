@@ -116,7 +116,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
       std::max<std::int64_t>(model.tensor_grain, model.tensor_ranks) > 1;
   layouts.cuts_16bit_products =
       (model.tensor_chunks > 1 || cuts_narrow_products) && model.element_bytes < model.master_bytes;
-  layouts.updates_optimistically = trains(purpose) && policy.updates == Updates::speculative;
+  layouts.updates_optimistically = trains(purpose) && policy.updates == Updates::optimistic;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }

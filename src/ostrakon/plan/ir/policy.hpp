@@ -146,10 +146,10 @@ struct UnitRule {
 bool matches(const std::string& pattern, const std::string& name);
 
 /// Says which units recompute their saved activations in backward instead of keeping them.
-struct Checkpointing {
+struct ActivationCheckpointing {
   int every = 0;  ///< every n-th of the units that allow it, from the first; 1: all; 0: none
 
-  bool operator==(const Checkpointing& other) const { return every == other.every; }
+  bool operator==(const ActivationCheckpointing& other) const { return every == other.every; }
 };
 
 /// The optimizer state of each trained parameter.
@@ -182,11 +182,11 @@ constexpr bool offloads(Offload offload, Offload part) {
 /// When units are updated on the device. It changes no bit of the result.
 enum class Updates {
   after_clip,  ///< when the step's sums are known
-  speculative  ///< earlier, as if these neither clip nor skip; if they do, the update is undone,
+  optimistic   ///< earlier, as if these neither clip nor skip; if they do, the update is undone,
                ///< and repeated as they say
 };
 constexpr Named<Updates> updates_names[] = {{Updates::after_clip, "careful"},
-                                            {Updates::speculative, "optimistic"}};
+                                            {Updates::optimistic, "optimistic"}};
 constexpr const char* name(Updates updates) { return name_in(updates_names, updates); }
 
 /// Says which ranks are neighbours.
@@ -246,7 +246,7 @@ struct PolicyChoices {
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
   DType reduce = DType::fp32;  ///< dtype in which gradients are sent within a shard group
-  Checkpointing activation_checkpointing;
+  ActivationCheckpointing activation_checkpointing;
   Moments moments;
   Offload offload = Offload::none;
   /// Whether frozen parameters are kept in the dtype alone in which they are computed with, without

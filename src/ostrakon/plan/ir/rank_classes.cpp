@@ -39,8 +39,9 @@ void RankClasses::check() const {
     if (plan.grid.sizes != grid_.sizes || plan.grid.shard_first != grid_.shard_first ||
         plan.grid.node != grid_.node)
       throw std::logic_error(text("the plan of rank ", rank, " is for other axes than rank 0's"));
-    if (plan.stage != grid_.place(rank, Axis::pipeline))
-      throw std::logic_error(text("rank ", rank, " is of stage ", grid_.place(rank, Axis::pipeline),
+    if (plan.stage != grid_.coordinate(rank, Axis::pipeline))
+      throw std::logic_error(text("rank ", rank, " is of stage ",
+                                  grid_.coordinate(rank, Axis::pipeline),
                                   ", its plan is that of stage ", plan.stage));
   }
 }
@@ -64,12 +65,12 @@ void RankClasses::find_spans() {
 }
 
 int RankClasses::peer_rank(int rank, int stage) const {
-  return rank + (stage - grid_.place(rank, Axis::pipeline)) * grid_.stride(Axis::pipeline);
+  return rank + (stage - grid_.coordinate(rank, Axis::pipeline)) * grid_.stride(Axis::pipeline);
 }
 
 std::vector<int> RankClasses::classes_of_group(int rank, const Span& span) const {
   std::set<int> found;
-  const int stride = grid_.stride(span), first = rank - grid_.place(rank, span) * stride;
+  const int stride = grid_.stride(span), first = rank - grid_.coordinate(rank, span) * stride;
   for (int place = 0; place < span.ranks; ++place) found.insert(class_[first + place * stride]);
   return {found.begin(), found.end()};
 }
@@ -94,7 +95,7 @@ void RankClasses::refine() {
     for (const Span& span : spans_) {
       std::map<std::vector<int>, int> sorts;  // groups by the classes of their ranks
       for (int rank = 0; rank < grid_.ranks(); ++rank) {
-        const int first = rank - grid_.place(rank, span) * grid_.stride(span);
+        const int first = rank - grid_.coordinate(rank, span) * grid_.stride(span);
         facts[rank].push_back(
             first < rank ? facts[first].back()
                          : sorts.emplace(classes_of_group(rank, span), sorts.size()).first->second);

@@ -35,7 +35,7 @@ std::int64_t StepPlan::first_element(int flat, const Spans& divided, int rank) c
   std::int64_t part = flats[flat].padded, first = 0;
   for (const Span& span : divided) {
     part /= span.ranks;
-    first += grid.place(rank, span) * part;
+    first += grid.coordinate(rank, span) * part;
   }
   return first;
 }
@@ -114,7 +114,7 @@ std::vector<SpanSum> StepPlan::span_sums(int unit) const {
 std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
   std::int64_t leaf = 0, stride = 1;
   for (const Span& span : leaf_spans(grid, layouts.accumulation, layouts.sharing_ranks)) {
-    leaf += stride * (span.axis == Axis::micro_batch ? micro_batch : grid.place(rank, span));
+    leaf += stride * (span.axis == Axis::micro_batch ? micro_batch : grid.coordinate(rank, span));
     stride *= span.ranks;
   }
   return leaf;
@@ -231,7 +231,7 @@ std::uint64_t StepPlan::hash() const {
 bool is_deferred(const StepPlan& plan, const Action& action) {
   if (action.kind != Kind::backward) return false;
   const PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
-  return unit.first_of_gradients > 0 && action.phase >= unit.first_of_gradients &&
+  return unit.first_gradient_phase > 0 && action.phase >= unit.first_gradient_phase &&
          action.buffer(Role::deferred) >= 0;
 }
 

@@ -146,12 +146,12 @@ struct PlannedUnit {
   ExpertCapacity capacity;
   Phases forward, backward;
   std::vector<int> recompute_phases;  ///< phases of forward that a recompute runs
-  int first_of_gradients = 0;
+  int first_gradient_phase = 0;
   bool can_add_gradients = false;  ///< UnitDescription::can_add_gradients
   bool stays_gathered = false;     ///< whether parameters stay gathered until they are used last
-  int masters = -1;  ///< master parameters, of those that have any; -1 also where they
-                     ///< are borrowed
-  int working = -1;  ///< copies to compute with; -1: the masters are used
+  int masters = -1;       ///< master parameters, of those that have any; -1 also where they
+                          ///< are borrowed
+  int compute_copy = -1;  ///< parameters to compute with; -1: the masters are used
   int first_moments = -1;
   /// Second moments, laid out as the first ones but without whole_matrices, whose update rule has
   /// only one moment. The size is that of the rank with the most; other ranks pack theirs at the
@@ -161,14 +161,14 @@ struct PlannedUnit {
   int gradients = -1;  ///< gradients summed over micro-batches and ranks: live from norm to update
 
   /// The buffer that units compute with, or gather from.
-  int compute() const { return working >= 0 ? working : masters; }
+  int compute() const { return compute_copy >= 0 ? compute_copy : masters; }
 };
-/// The actions of one step in program order, the same on every rank of a stage, and the buffers
+/// The actions of one step in plan order, the same on every rank of a stage, and the buffers
 /// that they use.
 ///
-/// Program order is one order in which the step may run. Others follow from streams and waits: an
+/// Plan order is one order in which the step may run. Others follow from streams and waits: an
 /// action *happens before* another if it is earlier on the same stream, or waited for, or happens
-/// before one that does. Program order is also the order of memory: a buffer begins, in whatever
+/// before one that does. Plan order is also the order of memory: a buffer begins, in whatever
 /// stream, after the compute action that stands before it in the plan, and ends with a compute
 /// action that has waited for all of its uses. So buffers whose lifetimes in the plan are disjoint
 /// are so in any order that the waits allow; prove_memory shows it for each plan.

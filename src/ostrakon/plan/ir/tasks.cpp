@@ -109,7 +109,8 @@ Tasks tasks_of_units(const ModelDescription& model, Work work, int micro_batch) 
 
 }  // namespace
 
-std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy) {
+std::vector<bool> find_checkpointed(const ModelDescription& model,
+                                    const ActivationCheckpointing& policy) {
   std::vector<bool> checkpointed(model.units.size(), false);
   int seen = 0;
   for (int u = 0; policy.every > 0 && u < static_cast<int>(model.units.size()); ++u)

@@ -50,7 +50,8 @@ using Tasks = std::vector<Task>;
 
 /// Returns, for each unit, whether its saved activations are recomputed before backward instead of
 /// being kept. The unit that computes the loss has no forward of its own.
-std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy);
+std::vector<bool> find_checkpointed(const ModelDescription& model,
+                                    const ActivationCheckpointing& policy);
 
 /// The tasks of a step for the ranks of a stage, whose units are those of `model`, in the order of
 /// its turns. In training, the unit that computes the loss has no forward of its own. Units are

@@ -82,7 +82,7 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space) {
   return memory;
 }
 
-std::int64_t KnownArenas::arena_bytes(const StepPlan& plan) {
+std::int64_t ArenaSizeCache::arena_bytes(const StepPlan& plan) {
   Hasher hasher;
   std::size_t placed = 0;
   std::int64_t sum = 0, persistent = 0;

@@ -36,7 +36,7 @@ std::int64_t peak_live_bytes(const StepPlan& plan, Space space = Space::device);
 
 /// A cache of device arena sizes, for many similar plans: two plans whose buffers have the same
 /// sizes and lifetimes have the same arena. Several threads may use it at once.
-class KnownArenas {
+class ArenaSizeCache {
  public:
   /// The size of the arena that plan_memory would lay out.
   std::int64_t arena_bytes(const StepPlan& plan);
@@ -51,9 +51,9 @@ class KnownArenas {
 
 /// The proof that is required before anything runs. It trusts nothing that made the plan: not that
 /// waits are enough, nor lifetimes, nor offsets. It shows that
-/// - waits are for earlier actions, so that program order is one of the orders that they allow;
+/// - waits are for earlier actions, so that plan order is one of the orders that they allow;
 /// - every two uses of the same byte, one of which writes, happen one before the other by streams
-///   and waits, so that no order gives other results than program order;
+///   and waits, so that no order gives other results than plan order;
 /// - what an action reads is what was last written to that buffer, each byte of it, by a use of
 ///   the same buffer;
 /// - uses lie within lifetimes, and buffers in the arena.

@@ -33,7 +33,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.forward = unit(u).forward;
     planned.backward = unit(u).backward;
     planned.recompute_phases = recomputed_phases(unit(u).forward);
-    planned.first_of_gradients = unit(u).first_of_gradients();
+    planned.first_gradient_phase = unit(u).first_gradient_phase();
     planned.can_add_gradients = unit(u).can_add_gradients;
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto padded_offset = [&](std::int64_t offset, std::int64_t elements,

@@ -41,7 +41,7 @@ void check_deferred(const UnitDescription& unit, bool has_loss) {
           "backward; expected none");
   require(!unit.deferral.backward_at_once.empty(), "unit ", unit.name,
           " defers phases of backward, and has ", "none where it does not defer them");
-  const int first = unit.first_of_gradients();
+  const int first = unit.first_gradient_phase();
   require(!unit.backward[first - 1].keeps_workspace, "unit ", unit.name, ": phase ", first - 1,
           " of backward keeps its workspace for a phase that is deferred");
   for (int p = first; p < phases; ++p)

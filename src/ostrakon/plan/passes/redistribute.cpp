@@ -109,7 +109,7 @@ void export_parameters(Builder& builder, int u) {
   if (builder.state(u).layouts.frozen_without_masters && !frozen.empty()) {
     moving.on_device = "uploaded";
     moving.gathered = "gathered copies";
-    copies = redistribute(builder, u, builder.state(u).working,
+    copies = redistribute(builder, u, builder.state(u).compute_copy,
                           {{}, Space::device, builder.model().element_bytes}, moving, made);
     converted = builder.make_buffer("converted", u, Category::workspace,
                                     builder.plan().padded(frozen) * whole.element_bytes);

@@ -42,8 +42,8 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
                                          layouts.frozen_without_masters ? trained : state.flats,
                                          layouts.masters);
     if (layouts.has_copies() || is_borrowed)
-      state.working =
-          builder.make_state("working copy", u, Category::parameters, state.flats, layouts.compute);
+      state.compute_copy =
+          builder.make_state("compute copy", u, Category::parameters, state.flats, layouts.compute);
     if (trained.empty() || is_borrowed) continue;
     if (moments > 0)
       state.first_moments =

@@ -145,7 +145,7 @@ void UpdatePass::optimize(int u, Update& update) {
   const bool on_host = layouts.update.space == Space::host;
   const bool converts = layouts.compute.element_bytes != layouts.masters.element_bytes;
   if (layouts.has_copies() && layouts.compute.space == layouts.update.space) {
-    update.converted = state.working;
+    update.converted = state.compute_copy;
   } else if (layouts.has_copies() && (converts || !on_host)) {
     // The buffer is on the device, with space for the parts that other ranks update.
     const Spans& divided = on_host ? layouts.update.divided : layouts.compute.divided;

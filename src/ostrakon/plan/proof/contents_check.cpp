@@ -95,7 +95,8 @@ std::string ContentsCheck::wrong_begin() const {
   for (const PlannedUnit& unit : plan_.units) {
     const Layouts& layouts = unit.layouts;
     if (differs(unit.masters, layouts.masters)) return reason(unit.masters, layouts.masters);
-    if (differs(unit.working, layouts.compute)) return reason(unit.working, layouts.compute);
+    if (differs(unit.compute_copy, layouts.compute))
+      return reason(unit.compute_copy, layouts.compute);
     for (int state : {unit.first_moments, unit.second_moments, unit.averages})
       if (differs(state, layouts.update)) return reason(state, layouts.update);
   }

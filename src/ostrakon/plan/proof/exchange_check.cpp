@@ -60,7 +60,7 @@ std::string ExchangeCheck::wrong_order(const Action& action) {
                 phases_of(action.unit, now.kind), " phases of ", name(now.kind),
                 " that it has begun");
   const int border = action.kind == Kind::backward
-                         ? plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients
+                         ? plan_.units[static_cast<std::size_t>(action.unit)].first_gradient_phase
                          : 0;
   const Left left = {action.buffer(Role::input), action.buffer(Role::saved),
                      action.buffer(Role::deferred)};

@@ -3,7 +3,7 @@
 #include <array>
 #include <map>
 #include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <stdexcept>
 
 namespace ostrakon::plan {
@@ -13,7 +13,7 @@ namespace {
   throw std::logic_error("the memory plan is wrong: " + reason);
 }
 
-/// Walks a plan in program order and tracks which buffer's content each byte holds. A buffer is
+/// Walks a plan in plan order and tracks which buffer's content each byte holds. A buffer is
 /// always used as a whole, so its bytes are all written and read by the same actions, and one state
 /// for the buffer is enough.
 class Proof {
@@ -148,7 +148,7 @@ class Proof {
 
   const StepPlan& plan_;
   const MemoryPlan& memory_;
-  const Order order_;
+  const HappensBefore order_;
   std::vector<State> states_;                 // one per buffer
   std::map<std::int64_t, ByteRange> ranges_;  // keyed by their first byte
 };

@@ -8,8 +8,8 @@
 #include <ostrakon/plan/proof/communication_check.hpp>
 #include <ostrakon/plan/proof/contents_check.hpp>
 #include <ostrakon/plan/proof/exchange_check.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <ostrakon/plan/proof/matches.hpp>
-#include <ostrakon/plan/proof/order.hpp>
 #include <ostrakon/plan/proof/sums_check.hpp>
 #include <stdexcept>
 #include <utility>
@@ -78,7 +78,7 @@ bool follows_clip(const StepPlan& plan, const Action& action) {
 /// prove_memory does not see who reads it.
 void check_verdict(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
-  const Order order(plan);
+  const HappensBefore order(plan);
   const auto is_clip = [](const Action& action) { return action.kind == Kind::clip; };
   const auto clip = std::find_if(plan.actions.begin(), plan.actions.end(), is_clip);
   if (clip == plan.actions.end()) return;
@@ -249,7 +249,7 @@ void prove_ranks(const std::vector<const StepPlan*>& plans) {
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
   const bool is_in_order = is_in_program_order(classes);
   for (int c = 0; c < classes.count() && is_in_order; ++c) check_verdict(classes, c);
-  // Without matches between classes, each can run in program order.
+  // Without matches between classes, each can run in plan order.
   if (matches.empty() && is_in_order) return;
   Run(classes, std::move(matches)).run();
 }

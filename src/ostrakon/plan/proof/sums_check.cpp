@@ -72,7 +72,7 @@ void SumsCheck::set(int buffer, Sum sum) {
 /// that a tied unit has left.
 std::string SumsCheck::wrong_backward(const Action& action) {
   const int phase = std::max(action.phase, 0);
-  const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients;
+  const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_gradient_phase;
   if (phase > first) return "";
   if (plan_.is_again(action)) return begin_again(action);
   if (action.micro_batch < 0 || action.micro_batch >= plan_.grid.micro_batches())

@@ -2,7 +2,7 @@
 #include <ostrakon/plan/report/report.hpp>
 
 #include <algorithm>
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 #include <unordered_map>
 
 namespace ostrakon::plan {
@@ -166,7 +166,7 @@ class Concurrency {
   }
 
  private:
-  const Order order_;
+  const HappensBefore order_;
   std::array<std::vector<int>, streams> computing_;  // actions of each stream that compute
 };
 
@@ -347,7 +347,7 @@ StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
     if (action.kind != Kind::backward) continue;
     if (action.phase <= 0) ++summary.backwards;
     if (is_deferred(plan, action) &&
-        action.phase == plan.units[static_cast<std::size_t>(action.unit)].first_of_gradients)
+        action.phase == plan.units[static_cast<std::size_t>(action.unit)].first_gradient_phase)
       ++summary.deferred;
   }
   for (std::size_t first = 0; first < plan.units.size();) {

@@ -86,11 +86,11 @@ Json memory_json(const MemoryPlan& memory, const MemoryUse& use) {
 
 Json to_json(const Estimate& estimate) {
   const Timing& timing = estimate.timing;
-  return {{"flops_per_second", estimate.rates.flops},
-          {"bytes_per_second_inside_nodes", estimate.rates.bytes_inside_nodes},
-          {"bytes_per_second_across_nodes", estimate.rates.bytes_across_nodes},
-          {"bytes_per_second_copied", estimate.rates.bytes_copied},
-          {"bytes_per_second_on_host", estimate.rates.bytes_on_host},
+  return {{"flops_per_second", estimate.rates.flops_per_second},
+          {"bytes_per_second_inside_nodes", estimate.rates.inside_node_bytes_per_second},
+          {"bytes_per_second_across_nodes", estimate.rates.across_node_bytes_per_second},
+          {"bytes_per_second_copied", estimate.rates.copy_bytes_per_second},
+          {"bytes_per_second_on_host", estimate.rates.host_bytes_per_second},
           {"step_seconds", timing.seconds},
           {"computing_seconds", timing.computing},
           {"exposed_communication_seconds", timing.exposed_communication},

@@ -301,11 +301,12 @@ std::string actions_text(const Report& report) {
 
 std::string rates_text(const Rates& rates, bool with_copies, bool with_host) {
   const auto giga = [](double rate) { return print("%.6g", rate / 1e9); };
-  std::string text = "at " + giga(rates.flops) + " GFLOP/s, " + giga(rates.bytes_inside_nodes) +
-                     " GB/s inside a node, " + giga(rates.bytes_across_nodes) +
-                     " GB/s across nodes";
-  if (with_copies) text += ", " + giga(rates.bytes_copied) + " GB/s between host and device";
-  if (with_host) text += ", " + giga(rates.bytes_on_host) + " GB/s where the host updates";
+  std::string text = "at " + giga(rates.flops_per_second) + " GFLOP/s, " +
+                     giga(rates.inside_node_bytes_per_second) + " GB/s inside a node, " +
+                     giga(rates.across_node_bytes_per_second) + " GB/s across nodes";
+  if (with_copies)
+    text += ", " + giga(rates.copy_bytes_per_second) + " GB/s between host and device";
+  if (with_host) text += ", " + giga(rates.host_bytes_per_second) + " GB/s where the host updates";
   return text;
 }
 

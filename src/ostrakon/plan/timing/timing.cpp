@@ -44,7 +44,7 @@ std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*
 
 }  // namespace
 
-Kind meeting_of(const StepPlan& plan) {
+Kind global_sum_kind(const StepPlan& plan) {
   const bool is_apart =
       std::any_of(plan.actions.begin(), plan.actions.end(),
                   [](const Action& action) { return action.kind == Kind::reduce_sums; });
@@ -94,7 +94,7 @@ class Simulation {
     for (const StepPlan* plan : stages) {
       StageRun& stage = stages_.emplace_back();
       stage.plan = plan;
-      stage.meeting = meeting_of(*plan);
+      stage.meeting = global_sum_kind(*plan);
       stage.has_ended.assign(plan->actions.size(), false);
       for (std::size_t a = 0; a < plan->actions.size(); ++a)
         lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
@@ -425,14 +425,15 @@ ResourceSeconds seconds_at(const Rates& rates, const StepPlan& plan, const Links
                            const Action& action) {
   ResourceSeconds seconds;
   if (action.empty_if_even) return seconds;
-  seconds[Resource::device] = action.flops / rates.flops;
+  seconds[Resource::device] = action.flops / rates.flops_per_second;
   seconds[Resource::inside_nodes] =
-      static_cast<double>(links.bytes_inside_nodes(action)) / rates.bytes_inside_nodes;
+      static_cast<double>(links.bytes_inside_nodes(action)) / rates.inside_node_bytes_per_second;
   seconds[Resource::across_nodes] =
-      static_cast<double>(links.bytes_across_nodes(action)) / rates.bytes_across_nodes;
+      static_cast<double>(links.bytes_across_nodes(action)) / rates.across_node_bytes_per_second;
   seconds[action.kind == Kind::copy_to_device ? Resource::uploads : Resource::downloads] =
-      static_cast<double>(copied_bytes(action)) / rates.bytes_copied;
-  seconds[Resource::host] = static_cast<double>(bytes_on_host(plan, action)) / rates.bytes_on_host;
+      static_cast<double>(copied_bytes(action)) / rates.copy_bytes_per_second;
+  seconds[Resource::host] =
+      static_cast<double>(bytes_on_host(plan, action)) / rates.host_bytes_per_second;
   return seconds;
 }
 

@@ -10,11 +10,12 @@ namespace ostrakon::plan {
 
 /// What one rank computes, sends and copies per second.
 struct Rates {
-  double flops = 1e14;
-  double bytes_inside_nodes = 250e9;
-  double bytes_across_nodes = 25e9;
-  double bytes_copied = 25e9;   ///< between host and device memory, each way
-  double bytes_on_host = 12e9;  ///< bytes of arrays that the host processes, each counted once
+  double flops_per_second = 1e14;
+  double inside_node_bytes_per_second = 250e9;
+  double across_node_bytes_per_second = 25e9;
+  double copy_bytes_per_second = 25e9;  ///< between host and device memory, each way
+  double host_bytes_per_second =
+      12e9;  ///< bytes of arrays that the host processes, each counted once
 };
 
 /// Resources that actions take time of. Actions that use the same one at the same time share it
@@ -70,7 +71,7 @@ constexpr Stream order_of(Stream stream, bool is_inline) {
 }
 
 /// The kind of the action that adds up the step's sums over all ranks of all stages.
-Kind meeting_of(const StepPlan& plan);
+Kind global_sum_kind(const StepPlan& plan);
 
 /// Simulates a list schedule of the stages of a pipeline, one plan per stage. Each action begins as
 /// soon as its stream is free and all that it waits for has ended; a message when both of its

@@ -106,7 +106,7 @@ void Links::find_groups(const StepPlan& plan) {
 int Links::count_apart(const Span& span, int rank) const {
   const int begin = rank / ranks_per_node_ * ranks_per_node_;
   const int end = std::min(begin + ranks_per_node_, grid_.ranks());
-  const int step = grid_.stride(span), place = grid_.place(rank, span);
+  const int step = grid_.stride(span), place = grid_.coordinate(rank, span);
   const int before = std::min(place, (rank - begin) / step);
   const int after = std::min(span.ranks - 1 - place, (end - 1 - rank) / step);
   return span.ranks - (before + 1 + after);

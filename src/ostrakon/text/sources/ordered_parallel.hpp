@@ -18,10 +18,10 @@
 
 namespace ostrakon::texts {
 
-/// A line of three stations: one thread calls `produce` for items until it returns false, `workers`
-/// threads call `work` for them, and the caller's thread calls `consume` for the results, in the
-/// order of the items. A few items for each worker are under way at a time. The exception of the
-/// first item that failed, in their order, is thrown after all before it were consumed;
+/// A pipeline of three steps: one thread calls `produce` for items until it returns false,
+/// `workers` threads call `work` for them, and the caller's thread calls `consume` for the results,
+/// in the order of the items. A few items for each worker are under way at a time. The exception of
+/// the first item that failed, in their order, is thrown after all before it were consumed;
 /// `is_stopped` is set then, so that a `produce` that waits can end.
 template <class Item, class Result>
 class OrderedParallel {

@@ -17,7 +17,8 @@ int groups_of(const StepPlan& plan) {
 
 int group_of(const StepPlan& plan, int rank) {
   const plan::Grid& grid = plan.grid;
-  return (grid.place(rank, Axis::replicate) * grid.shard() + grid.place(rank, Axis::shard)) /
+  return (grid.coordinate(rank, Axis::replicate) * grid.shard() +
+          grid.coordinate(rank, Axis::shard)) /
          plan.layouts.sharing_ranks;
 }
 
@@ -35,7 +36,8 @@ AuditRound audit_round(const StepPlan& plan, std::int64_t audit, int attempt) {
 int audited_rank(const StepPlan& plan, int rank, int shift) {
   const plan::Grid& grid = plan.grid;
   const int sharing = plan.layouts.sharing_ranks, shard = grid.shard();
-  const int own = grid.place(rank, Axis::replicate) * shard + grid.place(rank, Axis::shard);
+  const int own =
+      grid.coordinate(rank, Axis::replicate) * shard + grid.coordinate(rank, Axis::shard);
   const int place = (group_of(plan, rank) + shift) % groups_of(plan) * sharing + own % sharing;
   return rank + (place % shard - own % shard) * grid.stride(Axis::shard) +
          (place / shard - own / shard) * grid.stride(Axis::replicate);

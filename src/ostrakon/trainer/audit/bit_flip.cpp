@@ -41,7 +41,7 @@ Bytes received(const plan::StepPlan& plan, const plan::Action& action, int rank,
   const int buffer = action.buffer(Role::parameters);
   if (buffer < 0 || action.span.ranks == 1) return {};
   const std::int64_t part = action.elements / action.span.ranks * action.element_bytes;
-  const int own = plan.grid.place(rank, action.span);
+  const int own = plan.grid.coordinate(rank, action.span);
   const auto others = static_cast<std::uint64_t>(action.span.ranks - 1);
   const auto from = (own + 1 + static_cast<int>(random % others)) % action.span.ranks;
   const std::int64_t first =

@@ -21,7 +21,7 @@ class BitFlip {
   static void require_target(const watch::Fault& fault,
                              const std::vector<const plan::StepPlan*>& plans, int rank);
 
-  /// Called before and after each action, by runtime::Executor::let_intrude.
+  /// Called before and after each action, by runtime::Executor::set_fault_hook.
   void strike(const runtime::ActionBuffers& buffers, bool begins);
   /// Returns which bit was flipped last: "bit 7 of byte 812 of 'block.1 output'"; empty if none
   /// was.

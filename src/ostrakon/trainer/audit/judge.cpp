@@ -29,7 +29,7 @@ std::size_t find(const StepPlan& plan, What what, int unit, bool again = false, 
 int part_of(const StepPlan& plan, const plan::Spans& divided, int rank) {
   int part = 0;
   for (const plan::Span& span : divided)
-    part += plan.grid.place(rank, span) * plan.grid.stride(span);
+    part += plan.grid.coordinate(rank, span) * plan.grid.stride(span);
   return part;
 }
 

@@ -45,7 +45,7 @@ void agree_on(AuditTable& table, comm::Communicator& world) {
   const auto low = static_cast<double>(hasher.value() & 0xffffffffU);
   const auto high = static_cast<double>(hasher.value() >> 32U);
   std::array<double, 4> extremes = {low, -low, high, -high};
-  world.maximum(extremes.data(), static_cast<int>(extremes.size()));
+  world.all_reduce_max(extremes.data(), static_cast<int>(extremes.size()));
   if (extremes[0] != -extremes[1] || extremes[2] != -extremes[3]) table.digests.clear();
 }
 

@@ -52,11 +52,11 @@ model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffer
   const plan::StepPlan& plan = context_.plan();
   const plan::PlannedUnit& unit = plan.units[buffers.action.unit];
   const auto neighbours = [&](int count) {
-    return plan.grid.place(context_.rank, plan::Span{plan::Axis::shard, count});
+    return plan.grid.coordinate(context_.rank, plan::Span{plan::Axis::shard, count});
   };
   model::UnitBuffers<void> own = unit_buffers<void>(buffers, plan, unit.tied_to);
   own.context_rank = neighbours(parts_);
-  own.tensor_rank = plan.grid.place(context_.rank, plan::Axis::tensor);
+  own.tensor_rank = plan.grid.coordinate(context_.rank, plan::Axis::tensor);
   own.expert_rank =
       std::int64_t{neighbours(unit.layouts.expert_ranks)} * plan.grid.tensor() + own.tensor_rank;
   own.exchange_is_empty = empty_exchanges_.empty(buffers.action);
@@ -93,7 +93,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const bool is_last_phase = unit.phase + 1 == static_cast<int>(planned.backward.size());
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
-  if (unit.phase == planned.first_of_gradients) {
+  if (unit.phase == planned.first_gradient_phase) {
     if (own && !action.adds_gradients()) clear_gaps(buffers.exec, action.unit, own);
     if (tied) clear_gaps(buffers.exec, tied_to, tied);
   }
@@ -119,7 +119,7 @@ std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
   const std::int64_t leaf = context_.plan().leaf(context_.rank, action.micro_batch);
   const std::int64_t samples = context_.counted_samples(leaf / parts_ * samples_, samples_);
   const std::int64_t terms = output_terms_ * grid.tensor() * samples / samples_;
-  const std::int64_t first = output_terms_ * grid.place(context_.rank, plan::Axis::tensor);
+  const std::int64_t first = output_terms_ * grid.coordinate(context_.rank, plan::Axis::tensor);
   return std::clamp<std::int64_t>(terms - first, 0, output_terms_);
 }
 
@@ -129,7 +129,7 @@ void ComputeHandlers::keep_losses(const ActionBuffers& buffers) const {
   const plan::Grid& grid = context_.plan().grid;
   const std::int64_t leaf = context_.plan().leaf(context_.rank, buffers.action.micro_batch);
   const std::int64_t first =
-      (leaf * grid.tensor() + grid.place(context_.rank, plan::Axis::tensor)) * output_terms_;
+      (leaf * grid.tensor() + grid.coordinate(context_.rank, plan::Axis::tensor)) * output_terms_;
   const auto output = buffers.device_view<float>(Role::output);
   for (std::int64_t from = 0, to = first; to < context_.kept.size();
        from += output_terms_, to += step_terms_)

@@ -26,7 +26,8 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
   const bool has_losses =
       std::any_of(plan.actions.begin(), plan.actions.end(),
                   [](const plan::Action& action) { return action.kind == plan::Kind::loss; });
-  counts_ = has_losses && has_targets() && plan.grid.place(context.rank, plan::Axis::tensor) == 0;
+  counts_ =
+      has_losses && has_targets() && plan.grid.coordinate(context.rank, plan::Axis::tensor) == 0;
   if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
     if (action.kind == plan::Kind::load) last_load_before_updates_ = action.micro_batch;
@@ -71,7 +72,7 @@ void LoadHandler::agree_before_updates() {
   world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
   if (has_targets()) {
     std::int64_t counted = context_.counted_terms;
-    world_.sum(&counted, 1);
+    world_.all_reduce_sum(&counted, 1);
     context_.verdict.gradient_scale *= StepTerms{step_terms_, counted}.gradient_factor();
   }
   context_.is_intact = false;

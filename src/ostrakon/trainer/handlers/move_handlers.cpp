@@ -157,7 +157,7 @@ void MoveHandlers::copy(const ActionBuffers& buffers) {
 void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = channels_.of(action);
-  const comm::LocalSum local = {action.tree, action.continues_sum()};
+  const comm::ReductionOrder local = {action.tree, action.continues_sum()};
   const bool by_library = context_.plan().layouts.summation == plan::Summation::library;
   const ActionParts parts(buffers, context_);
   parts.in_space_of(Role::parameter_gradients, [&](const auto& where, auto space) {

@@ -127,7 +127,7 @@ void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
   sums[count] = context_.load_error.empty() ? 0 : 1;
   sums[count + 1] = context_.counted_terms;
-  world_.sum(sums.data(), sums.size());
+  world_.all_reduce_sum(sums.data(), sums.size());
 }
 
 /// Returns the step's sums over all ranks, which an earlier action may have added. Throws

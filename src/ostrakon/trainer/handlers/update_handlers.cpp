@@ -51,10 +51,10 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range,
   // The sign rule follows counters: its learning rate is the same from the first step to the last.
   update.learning_rate =
       range.rule == OptimizerKind::sign
-          ? range.treatment.learning_rate
-          : optim::learning_rate(settings_.schedule, range.treatment.learning_rate, context_.step,
+          ? range.param_group.learning_rate
+          : optim::learning_rate(settings_.schedule, range.param_group.learning_rate, context_.step,
                                  settings_.steps);
-  update.weight_decay = range.treatment.weight_decay;
+  update.weight_decay = range.param_group.weight_decay;
   update.gradient_scale = verdict.gradient_scale;
   update.rounding_key = range.rounding_key;
   update.first_element = range.first;

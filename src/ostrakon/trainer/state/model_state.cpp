@@ -134,7 +134,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   mesh_.world().run_collectively([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
       if (unit.masters >= 0) initialize(unit.masters, DType::fp32, weights);
-      if (unit.working >= 0) initialize(unit.working, copy_dtype(), weights);
+      if (unit.compute_copy >= 0) initialize(unit.compute_copy, copy_dtype(), weights);
       if (unit.averages >= 0) initialize(unit.averages, DType::fp32, weights);
       for (int moments : {unit.first_moments, unit.second_moments})
         if (moments >= 0) memory_.clear(moments);
@@ -150,7 +150,7 @@ std::array<ModelState::Kind, 5> ModelState::kinds() const {
            {"first moment", &PlannedUnit::first_moments, moments_, true},
            {"second moment", &PlannedUnit::second_moments, moments_, true},
            {"average", &PlannedUnit::averages, DType::fp32, true},
-           {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
+           {"compute copies", &PlannedUnit::compute_copy, copy_dtype(), false}}};
 }
 
 /// Returns the digest of one kind of state, which a member of PlannedUnit names, for units with
@@ -185,7 +185,7 @@ std::string ModelState::difference(const char* what, std::uint64_t mine,
                                    const plan::Spans& stored) {
   int part = 0;
   for (const plan::Span& span : stored)
-    part = part * span.ranks + plan_.grid.place(layout_.rank(), span);
+    part = part * span.ranks + plan_.grid.coordinate(layout_.rank(), span);
   comm::Communicator group = comm::Communicator::split(mesh_.stage().mpi(), part);
   std::uint64_t first = mine;
   group.broadcast(&first, sizeof first, 0);
@@ -220,7 +220,7 @@ std::uint64_t ModelState::digest() {
     }
   }
   mesh_.world().run_collectively([&] { require(wrong.empty(), wrong); });
-  mesh_.world().sum(&total, 1);
+  mesh_.world().all_reduce_sum(&total, 1);
   return total;
 }
 

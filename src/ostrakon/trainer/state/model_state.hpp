@@ -31,7 +31,7 @@ void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& sl
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
                  checkpoint::ParameterSource& weights, std::uint64_t seed, View<float*> values);
 
-/// A rank's state from step to step: masters, working copies, moments and averages, in arenas that
+/// A rank's state from step to step: masters, compute copies, moments and averages, in arenas that
 /// it owns.
 /// Methods are collective over the mesh unless said otherwise.
 class ModelState {
@@ -111,7 +111,7 @@ class ModelState {
     const char* name;
     int plan::PlannedUnit::*which;
     DType dtype;
-    bool counts;  ///< working copies don't count in the digest, but must be equal
+    bool counts;  ///< compute copies don't count in the digest, but must be equal
   };
   std::array<Kind, 5> kinds() const;
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype, int parts,
@@ -130,7 +130,7 @@ class ModelState {
   void gather_shares(int buffer, DType dtype, const Channels& channels);
   template <class T, class Space>
   void gather_shares(int buffer, const Channels& channels);
-  void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
+  void restore_compute_copy(int unit, checkpoint::CheckpointReader& checkpoint);
 
   /// The spans that divide a state buffer's flat parameters over all ranks, each part on one rank.
   const plan::Spans& all_ranks(int buffer) const;

@@ -20,8 +20,9 @@ void ModelState::note_saved_bytes() {
     const std::int64_t size = bytes_of(dtype_of(saved.slice.state));
     const std::int64_t bytes = saved.slice.count * size;
     const bool widens = saved.slice.state == State::parameters && copy_dtype() != DType::fp32 &&
-                        std::any_of(plan_.units.begin(), plan_.units.end(),
-                                    [&](const auto& unit) { return unit.working == saved.buffer; });
+                        std::any_of(plan_.units.begin(), plan_.units.end(), [&](const auto& unit) {
+                          return unit.compute_copy == saved.buffer;
+                        });
     saved_.push_back({saved.buffer, saved.offset * (widens ? bytes_of(copy_dtype()) : size), bytes,
                       staged, widens});
     staged += bytes;
@@ -186,20 +187,20 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
   }
 }
 
-/// Restores working copies, from masters if these have all elements.
-void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
-  const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
-  const plan::Buffer& target = plan_.buffers[working];
+/// Restores compute copies, from masters if these have all elements.
+void ModelState::restore_compute_copy(int unit, checkpoint::CheckpointReader& checkpoint) {
+  const int copy = plan_.units[unit].compute_copy, masters = plan_.units[unit].masters;
+  const plan::Buffer& target = plan_.buffers[copy];
   if (masters < 0 || target.divided != plan_.buffers[masters].divided ||
       !(target.flats == plan_.buffers[masters].flats))
-    return initialize(working, copy_dtype(), &checkpoint);
+    return initialize(copy, copy_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
         // fetch() may return the buffer that store() uses for conversion, so values are copied.
         const View<float*> values = memory_.scratch().range(0, count);
         const View<const float*> fetched = memory_.fetch(DType::fp32, masters, begin, count);
         math::copy<float>(exec_, fetched, values);
-        memory_.store(copy_dtype(), values, working, begin);
+        memory_.store(copy_dtype(), values, copy, begin);
       });
 }
 
@@ -222,8 +223,8 @@ void ModelState::exchange_averages(const plan::PlannedUnit& unit, int flat) {
         memory_.store(DType::fp32, values, unit.averages, at(unit.averages) + begin);
         math::copy_to_device(exec_, averages, values);
         memory_.store(DType::fp32, values, unit.masters, at(unit.masters) + begin);
-        if (unit.working >= 0)
-          memory_.store(copy_dtype(), values, unit.working, at(unit.working) + begin);
+        if (unit.compute_copy >= 0)
+          memory_.store(copy_dtype(), values, unit.compute_copy, at(unit.compute_copy) + begin);
       });
 }
 
@@ -240,7 +241,7 @@ void ModelState::exchange_averages(const Channels& channels) {
   for (const plan::PlannedUnit& unit : plan_.units) {
     if (unit.averages < 0) continue;
     gather_shares(unit.masters, DType::fp32, channels);
-    gather_shares(unit.working, copy_dtype(), channels);
+    gather_shares(unit.compute_copy, copy_dtype(), channels);
   }
   exec_.fence();
 }
@@ -260,7 +261,7 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
       gather_shares(buffer_of(unit, state), dtype_of(state), channels);
   mesh::run_collectively_by_name(mesh_.world(), [&] {
     for (int u = 0; u < layout_.units(); ++u)
-      if (plan_.units[u].working >= 0) restore_working(u, checkpoint);
+      if (plan_.units[u].compute_copy >= 0) restore_compute_copy(u, checkpoint);
     exec_.fence();
   });
   has_values_ = true;

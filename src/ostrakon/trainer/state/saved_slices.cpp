@@ -61,7 +61,7 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
       };
       const bool has_copies_alone = layouts.frozen_without_masters && state == State::parameters &&
                                     plan.units[u].masters >= 0;
-      if (has_copies_alone) add(plan.units[u].working, true);
+      if (has_copies_alone) add(plan.units[u].compute_copy, true);
       add(buffer_of(plan.units[u], state), false);
     }
   }

@@ -4,15 +4,16 @@
 #include <algorithm>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/array_packer.hpp>
 
 namespace ostrakon::train {
 namespace {
 
 /// Whether two ranges can be merged. Gaps between them hold zeros, which no update changes.
 bool are_updated_alike(const UpdateRange& one, const UpdateRange& other) {
-  return one.rule == other.rule && one.treatment.learning_rate == other.treatment.learning_rate &&
-         one.treatment.weight_decay == other.treatment.weight_decay;
+  return one.rule == other.rule &&
+         one.param_group.learning_rate == other.param_group.learning_rate &&
+         one.param_group.weight_decay == other.param_group.weight_decay;
 }
 
 /// Returns how many elements [begin, end) and [other_begin, other_end) have in common.
@@ -26,8 +27,8 @@ std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t other_be
 ShardLayout::ShardLayout(const std::vector<plan::StepPlan>& stages, const model::Model& model,
                          const optim::OptimizerSettings& optimizer, int rank)
     : stages_(stages),
-      plan_(
-          stages[static_cast<std::size_t>(stages.front().grid.place(rank, plan::Axis::pipeline))]),
+      plan_(stages[static_cast<std::size_t>(
+          stages.front().grid.coordinate(rank, plan::Axis::pipeline))]),
       model_(model),
       optimizer_(optimizer),
       rank_(rank) {}
@@ -131,8 +132,8 @@ std::vector<UpdateRange> ShardLayout::update_ranges(int unit, DType moments,
     UpdateRange next;
     next.parameter = &parameter;
     next.rule = optim::rule_of(optimizer_, parameter);
-    next.treatment = optim::treatment_of(optimizer_.parameters, parameter, optimizer_.learning_rate,
-                                         optimizer_.weight_decay);
+    next.param_group = optim::param_group_of(optimizer_.parameters, parameter,
+                                             optimizer_.learning_rate, optimizer_.weight_decay);
     next.elements = slice.elements;
     next.first = slice.first;
     next.offset = slice.offset;

@@ -22,12 +22,12 @@ struct ParameterSlice {
 };
 
 /// Elements of a trained flat parameter that one call of an optimizer updates: of one parameter, or
-/// of several adjacent ones with the same treatment.
+/// of several adjacent ones with the same parameter group.
 struct UpdateRange {
   const model::Parameter* parameter;  ///< parameter in which the range begins
   model::ElementRuns elements;        ///< runs of its elements; for merged ranges, of the first
   optim::OptimizerKind rule;
-  optim::ParamGroup treatment;
+  optim::ParamGroup param_group;
   std::int64_t first;          ///< as in ParameterSlice
   std::int64_t offset;         ///< element index within the part that this rank updates
   std::int64_t second_offset;  ///< element index within the rank's second moments, which are packed
@@ -68,7 +68,7 @@ class ShardLayout {
   /// from the begin of the part.
   std::vector<ParameterSlice> slices_of_part(int flat, const plan::Spans& divided) const;
 
-  /// Returns the slices of a buffer of state (masters, working copies, moments), flat parameter by
+  /// Returns the slices of a buffer of state (masters, compute copies, moments), flat parameter by
   /// flat parameter. `divided`: as for the buffer, or into smaller parts. Offsets count from the
   /// begin of the buffer. Empty for buffer -1.
   std::vector<ParameterSlice> slices_in_buffer(int buffer, const plan::Spans& divided) const;

@@ -10,10 +10,10 @@ namespace ostrakon::plan {
 /// The happens-before relation of a plan's actions, which holds in whatever order streams run: by
 /// vector clocks, after L. Lamport (1978) and F. Mattern (1989). Takes time and memory in
 /// proportion to actions and waits.
-class Order {
+class HappensBefore {
  public:
   /// Throws std::logic_error where an action waits for itself or a later one.
-  explicit Order(const StepPlan& plan);
+  explicit HappensBefore(const StepPlan& plan);
 
   /// Whether action `a` has always ended before action `b` begins.
   bool before(int a, int b) const { return position_[a] < done_[b][static_cast<int>(stream_[a])]; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/cross_entropy/further_targets.hpp>
+#include <ostrakon/math/cross_entropy/multi_token_targets.hpp>
 
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/rows/row_kernel.hpp>
@@ -12,7 +12,7 @@ constexpr char kernel_name[] = "further_targets";
 }  // namespace
 
 template <class C>
-void stack_targets(const Exec& exec, const FurtherTargets& further,
+void stack_targets(const Exec& exec, const MultiTokenTargets& further,
                    View<const std::int32_t*> targets, View<std::int32_t*> words, View<C*> factors) {
   const std::int64_t depths = further.depths, run = further.run, tokens = further.tokens;
   require_size(kernel_name, "words", words, depths * targets.size());
@@ -31,7 +31,7 @@ void stack_targets(const Exec& exec, const FurtherTargets& further,
 }
 
 template <class C>
-void unstack_losses(const Exec& exec, const FurtherTargets& further, View<const C*> stacked,
+void unstack_losses(const Exec& exec, const MultiTokenTargets& further, View<const C*> stacked,
                     std::int64_t first, View<C*> losses) {
   const std::int64_t depths = further.depths, run = further.run, tokens = further.tokens;
   const std::int64_t count = losses.size() / depths;
@@ -43,10 +43,10 @@ void unstack_losses(const Exec& exec, const FurtherTargets& further, View<const 
       });
 }
 
-#define OSTRAKON_INSTANTIATE(C)                                                                 \
-  template void stack_targets<C>(const Exec&, const FurtherTargets&, View<const std::int32_t*>, \
-                                 View<std::int32_t*>, View<C*>);                                \
-  template void unstack_losses<C>(const Exec&, const FurtherTargets&, View<const C*>,           \
+#define OSTRAKON_INSTANTIATE(C)                                                                    \
+  template void stack_targets<C>(const Exec&, const MultiTokenTargets&, View<const std::int32_t*>, \
+                                 View<std::int32_t*>, View<C*>);                                   \
+  template void unstack_losses<C>(const Exec&, const MultiTokenTargets&, View<const C*>,           \
                                   std::int64_t, View<C*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/generate/text_until.hpp>
+#include <ostrakon/generate/stop_string_filter.hpp>
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string plain_until(const std::string& text, const Strings& stops) {
   return text;
 }
 
-TEST(TextUntil, EndsAtTheFirstStopHoweverTheTextIsCut) {
+TEST(StopStringFilter, EndsAtTheFirstStopHoweverTheTextIsCut) {
   const Strings texts = {"",         "a",        "ab",       "aab",        "abab#",
                          "ababab##", "bb#\nUsr", "#\nUser:", "äö\nUser: #"};
   const Strings stops[] = {
@@ -29,7 +29,7 @@ TEST(TextUntil, EndsAtTheFirstStopHoweverTheTextIsCut) {
   for (const std::string& text : texts)
     for (const Strings& some : stops)
       for (unsigned cuts = 0; cuts < 1U << std::min<std::size_t>(text.size(), 10); ++cuts) {
-        TextUntil until(some);
+        StopStringFilter until(some);
         std::string found, piece;
         for (std::size_t i = 0; i <= text.size(); ++i) {
           if (i == text.size() || (cuts >> i & 1U) != 0) {
@@ -48,8 +48,8 @@ TEST(TextUntil, EndsAtTheFirstStopHoweverTheTextIsCut) {
   EXPECT_GT(stopped, 100);
 }
 
-TEST(TextUntil, HoldsBackNoMoreThanMayBeginAStop) {
-  TextUntil until({"\nUser:", "stop"});
+TEST(StopStringFilter, HoldsBackNoMoreThanMayBeginAStop) {
+  StopStringFilter until({"\nUser:", "stop"});
   EXPECT_EQ(until.add("one st"), "one ");
   EXPECT_EQ(until.add("a"), "sta");
   EXPECT_EQ(until.add("\nUs"), "");

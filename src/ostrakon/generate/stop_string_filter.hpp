@@ -8,10 +8,10 @@ namespace ostrakon::train {
 
 /// Text that comes piece by piece, up to the first place where one of some texts begins. What may
 /// be the beginning of one is held back until more has come.
-class TextUntil {
+class StopStringFilter {
  public:
   /// `stops`: none is empty.
-  explicit TextUntil(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  explicit StopStringFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
   /// Adds a piece and returns what is known now of the text, without what was returned before.
   std::string add(const std::string& piece);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/proof/happens_before.hpp>
 
 #include <algorithm>
 #include <stdexcept>
 
 namespace ostrakon::plan {
 
-Order::Order(const StepPlan& plan) {
+HappensBefore::HappensBefore(const StepPlan& plan) {
   const std::size_t actions = plan.actions.size();
   stream_.reserve(actions);
   position_.reserve(actions);

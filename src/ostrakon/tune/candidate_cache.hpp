@@ -18,9 +18,9 @@ namespace ostrakon::tune {
 constexpr double same = 1e-4;
 
 /// Answers are asked for once.
-class Known {
+class CandidateCache {
  public:
-  explicit Known(Candidates& candidates) : candidates_(candidates) {}
+  explicit CandidateCache(Candidates& candidates) : candidates_(candidates) {}
 
   const std::optional<Cost>& bound(const Point& point) {
     return once(bounds_, point, [&] { return candidates_.bound(point); });
@@ -72,7 +72,7 @@ inline bool comes_first(const std::pair<double, Point>& one,
 /// Plans points in the order of their estimates, and keeps the fastest that fits of each kind.
 class FastestOfKinds {
  public:
-  FastestOfKinds(Candidates& candidates, Known& known, const Memory& room)
+  FastestOfKinds(Candidates& candidates, CandidateCache& known, const Memory& room)
       : candidates_(candidates), known_(known), room_(room) {}
 
   /// Whether it fits.
@@ -108,7 +108,7 @@ class FastestOfKinds {
 
  private:
   Candidates& candidates_;
-  Known& known_;
+  CandidateCache& known_;
   const Memory room_;
   std::map<std::string, Found> found_;  // by kind
 };

@@ -16,9 +16,9 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 /// Lays arrays end to end in one buffer, each at a multiple of `alignment`. Sizes and offsets are
 /// all in elements, or all in bytes.
-class Packing {
+class ArrayPacker {
  public:
-  explicit Packing(std::int64_t alignment) : alignment_(alignment) {}
+  explicit ArrayPacker(std::int64_t alignment) : alignment_(alignment) {}
 
   /// The offset of the next array, of this size.
   std::int64_t place(std::int64_t size) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <ostrakon/math/cross_entropy/further_targets.hpp>
+#include <ostrakon/math/cross_entropy/multi_token_targets.hpp>
 #include <vector>
 
 #include "support/device_array.hpp"
@@ -13,13 +13,13 @@ namespace {
 using namespace ostrakon;
 using test::DeviceArray;
 
-TEST(FurtherTargets, AreStackedAndUnstackedByRuns) {
+TEST(MultiTokenTargets, AreStackedAndUnstackedByRuns) {
   constexpr int sequences = 4, tokens = 3, rows = sequences * tokens;
   std::vector<std::int32_t> targets;
   for (int r = 0; r < rows; ++r) targets.push_back(r == 4 ? -1 : 100 + r);
   for (const int depths : {1, 2, 3})
     for (const int run : {rows, 2 * tokens, tokens}) {
-      const math::FurtherTargets further = {tokens, run, depths, 0.6};
+      const math::MultiTokenTargets further = {tokens, run, depths, 0.6};
       const DeviceArray<std::int32_t> given(targets), words(depths * rows);
       const DeviceArray<double> factors(depths * rows), unstacked(depths * (rows - 2));
       math::stack_targets<double>(Exec(), further, given, words, factors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/generate/text_until.hpp>
+#include <ostrakon/generate/stop_string_filter.hpp>
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ std::size_t begun(const std::string& text, const std::string& stop) {
 
 }  // namespace
 
-std::string TextUntil::add(const std::string& piece) {
+std::string StopStringFilter::add(const std::string& piece) {
   if (is_stopped_) return "";
   held_ += piece;
   std::size_t waiting = 0;
@@ -28,7 +28,7 @@ std::string TextUntil::add(const std::string& piece) {
   return known;
 }
 
-std::string TextUntil::finish() {
+std::string StopStringFilter::finish() {
   const std::size_t end = first_stop();
   is_stopped_ = is_stopped_ || end != std::string::npos;
   std::string rest = held_.substr(0, end);
@@ -36,7 +36,7 @@ std::string TextUntil::finish() {
   return rest;
 }
 
-std::size_t TextUntil::first_stop() const {
+std::size_t StopStringFilter::first_stop() const {
   std::size_t end = std::string::npos;
   for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
   return end;

@@ -68,7 +68,8 @@ compare(optimizer "  ${gpt2}\n${training}  parallel: {sharding: optimizer}\n  me
 compare(half "  ${model}\n${training}  parallel: {sharding: full}\n  precision: {gather: bf16}\n")
 # Products add up micro-batches also where backward's gradients are deferred, and in stages, whose
 # steps that are audited do not.
-compare(stages "  ${model}\n${training}  parallel: {sharding: none}\n" RANKS 2 4
+string(REPLACE "{norm" "{tie_embeddings: false, norm" untied "${model}")
+compare(stages "  ${untied}\n${training}  parallel: {sharding: none}\n" RANKS 2 4
         ON_DEVICE --set parallel.pipeline=2 --set parallel.schedule=zero_bubble)
 compare(audits "  ${model}\n${training}  parallel: {sharding: none}\n" RANKS 2
         ON_DEVICE --set runtime.audit=2)

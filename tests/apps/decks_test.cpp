@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/format.hpp>
@@ -118,6 +119,42 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
   ASSERT_NE(at, std::string::npos);
   const std::string named = head.substr(at + 9, head.find(' ', at + 9) - at - 9);
   EXPECT_EQ(of_ranks.count(named), 1u) << named;
+}
+
+/// A deck's head as one text, without the signs of comments.
+std::string head_of(const std::string& deck) {
+  std::istringstream lines(read_bytes(deck_path(deck)));
+  std::string head;
+  for (std::string line; std::getline(lines, line) && line.substr(0, 1) == "#";)
+    head += line.size() > 2 ? line.substr(2) + " " : "\n";
+  return head;
+}
+
+/// What stands between two texts, without spaces at its begin; "" where these are missing.
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const std::size_t at = text.find(begin);
+  if (at == std::string::npos) return "";
+  const std::size_t first = text.find_first_not_of(' ', at + begin.size());
+  const std::size_t last = text.find(end, first);
+  return last == std::string::npos ? "" : text.substr(first, last - first);
+}
+
+TEST_P(Decks, HeadsSayWhatIsSimulated) {
+  const std::string head = head_of(GetParam());
+  if (head.find("Simulated with `") == std::string::npos) GTEST_SKIP() << "no time is told";
+  Command command;
+  command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-plan", deck_path(GetParam())};
+  std::istringstream words(between(head, "Simulated with `", "`"));
+  for (std::string word; words >> word;)
+    command.arguments.push_back(
+        word.substr(0, 9) == "machines/" ? std::string(OSTRAKON_SOURCE_DIR "/") + word : word);
+  const Outcome outcome = run_command(command);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(between(head, "`: ", " a step, "), between(outcome.out, "\nstep ", ","));
+  const double tokens = std::stod(between(outcome.out, "\ntokens/s ", " a rank")
+                                      .substr(between(outcome.out, "\ntokens/s ", ",").size() + 2));
+  EXPECT_EQ(between(head, " a step, ", " tokens/s"),
+            format_count(static_cast<std::int64_t>(std::llround(tokens))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Decks,

@@ -169,8 +169,8 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
   const Memory room = room_of_run(settings, mesh);
   std::string chosen[2];
   world.run_on_root([&] {
-    const RanksOf on{world.size(),
-                     mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size()};
+    const RankCounts on{world.size(),
+                        mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size()};
     // All other ranks wait, so that their cores are free.
     const RecomputeChoice kept =
         choose_recompute(settings, on, room, static_cast<int>(allowed_cores().size()));

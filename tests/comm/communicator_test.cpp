@@ -114,7 +114,7 @@ TEST_F(CommunicatorTest, AgreeTakesAnyException) {
 TEST_F(CommunicatorTest, OneRankWorksAndAllLearnOfItsFailure) {
   std::int64_t ran = 0;
   world.run_on_root([&] { ran = 1 + world.rank(); });
-  world.sum(&ran, 1);
+  world.all_reduce_sum(&ran, 1);
   EXPECT_EQ(ran, 1);
   EXPECT_EQ(error_of([&] { world.run_on_root([] { throw Error("no room"); }); }), "no room");
 }

@@ -38,6 +38,7 @@ using math::RouterScore;
 using model::Activation;
 using model::AttentionSettings;
 using model::Builder;
+using model::DeltaNetSettings;
 using model::ExpertSettings;
 using model::HeadSettings;
 using model::LinearSettings;

@@ -63,7 +63,7 @@ TEST(Settings, ReadsWhatIsComputedAgain) {
   for (const char* before : values)
     for (const char* after : values)
       expect_equal(read(synthetic, {{key, before}, {key, after}}), read(synthetic, {{key, after}}));
-  ActivationCheckpointing both;
+  CheckpointingChoice both;
   both.units.every = 1;
   both.within_blocks.norms = true;
   EXPECT_THROW(write_checkpointing(both), std::logic_error);

@@ -85,7 +85,7 @@ std::string refusal(config::CommunicatorsChoice choice, TransportKind transport,
 }
 
 // Network measurements have no run with channels that they could use.
-TEST(CarryDeviceMemory, GivesAGroupATransport) {
+TEST(SetDeviceTransport, GivesAGroupATransport) {
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
   train::set_device_transport(world);
   const std::int64_t count = 64;

@@ -35,6 +35,9 @@ endfunction()
 # `deck` is that of the host, too; ON_DEVICE has further arguments of the runs on the device.
 function(compare name deck)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "RANKS;ON_DEVICE")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "compare(${name}): ${arg_UNPARSED_ARGUMENTS}")
+  endif()
   if(NOT arg_RANKS)
     set(arg_RANKS 1 2 4)
   endif()
@@ -66,8 +69,8 @@ compare(sums "  ${model}\n${training}  parallel: {sharding: none}\n")
 compare(offload "  ${model}\n${training}  parallel: {sharding: full}\n  memory: {offload: all, activations: host}\n")
 compare(optimizer "  ${gpt2}\n${training}  parallel: {sharding: optimizer}\n  memory: {offload: optimizer}\n")
 compare(half "  ${model}\n${training}  parallel: {sharding: full}\n  precision: {gather: bf16}\n")
-# Products add up micro-batches also where backward's gradients are deferred, and in stages, whose
-# steps that are audited do not.
+# Products add up micro-batches also in stages with deferred gradients. In audited steps they do not,
+# and in the steps between they do.
 string(REPLACE "{norm" "{tie_embeddings: false, norm" untied "${model}")
 compare(stages "  ${untied}\n${training}  parallel: {sharding: none}\n" RANKS 2 4
         ON_DEVICE --set parallel.pipeline=2 --set parallel.schedule=zero_bubble)

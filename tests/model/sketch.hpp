@@ -82,7 +82,7 @@ struct Sketch {
     }
     g.operations.push_back(operation);
   }
-  static std::shared_ptr<const FusedKernel> joint(std::vector<FusedKernel::Other> others) {
+  static std::shared_ptr<const FusedKernel> fused(std::vector<FusedKernel::Other> others) {
     return std::make_shared<FusedKernel>(FusedKernel{std::move(others), {}});
   }
   int norm(int x, const std::string& name, Keep statistics = Keep::norms) {
@@ -95,7 +95,7 @@ struct Sketch {
     input.can_add = true;
     gradient.tag = "d weight of " + name;
     const std::string again = "again " + name;
-    input.fused = joint({{gradient.tag}, {again, FusedKernel::Order::beside, 0, 1}});
+    input.fused = fused({{gradient.tag}, {again, FusedKernel::Order::beside, 0, 1}});
     g.operations.push_back({{{name, {x}, {y, s}, {w}}}, {gradient, input}});
     g.operations.back().recompute = Call{name + " of statistics", {x, s}, {y}, {w}};
     g.operations.back().recompute->tag = again;
@@ -106,7 +106,7 @@ struct Sketch {
     Call forward{name, {x}, {y}}, backward{"d " + name, {x, ~y}, {~x}};
     forward.tag = "again " + name;
     backward.replaces = {{~x, x}};
-    backward.fused = joint({{forward.tag, FusedKernel::Order::beside, 0, 1}});
+    backward.fused = fused({{forward.tag, FusedKernel::Order::beside, 0, 1}});
     g.operations.push_back({{forward}, {backward}});
     return y;
   }

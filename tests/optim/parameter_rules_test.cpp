@@ -43,8 +43,8 @@ ParameterRule with_decay(const std::string& pattern, double weight_decay) {
   return rule;
 }
 
-void expect_treatment(const std::vector<ParameterRule>& rules, const model::Parameter& of,
-                      bool frozen, double learning_rate, double weight_decay) {
+void expect_param_group(const std::vector<ParameterRule>& rules, const model::Parameter& of,
+                        bool frozen, double learning_rate, double weight_decay) {
   const ParamGroup group = param_group_of(rules, of, base_rate, decay);
   EXPECT_EQ(group.frozen, frozen) << of.full_name();
   EXPECT_EQ(group.learning_rate, learning_rate) << of.full_name();
@@ -58,37 +58,37 @@ const model::Parameter norm = parameter("block.1", "mlp.norm.weight", false);
 TEST(ParameterRules, WithoutARuleOnlyTheDecayDiffers) {
   for (const std::vector<ParameterRule>& rules :
        {std::vector<ParameterRule>(), {freeze("block.2.*"), with_rate("head.*", 1.0)}}) {
-    expect_treatment(rules, matrix, false, base_rate, decay);
-    expect_treatment(rules, norm, false, base_rate, 0.0);
+    expect_param_group(rules, matrix, false, base_rate, decay);
+    expect_param_group(rules, norm, false, base_rate, 0.0);
   }
 }
 
 TEST(ParameterRules, AreForFullNames) {
-  expect_treatment({freeze("block.1.mlp.down.weight")}, matrix, true, base_rate, decay);
+  expect_param_group({freeze("block.1.mlp.down.weight")}, matrix, true, base_rate, decay);
   for (const char* other : {"mlp.down.weight", "block.1", "block.1.mlp.down", "", "block.11.*"})
-    expect_treatment({freeze(other)}, matrix, false, base_rate, decay);
+    expect_param_group({freeze(other)}, matrix, false, base_rate, decay);
   for (const char* pattern : {"*", "*.mlp.down.*", "block.*.weight", "block.1.*", "*weight"})
-    expect_treatment({freeze(pattern)}, matrix, true, base_rate, decay);
+    expect_param_group({freeze(pattern)}, matrix, true, base_rate, decay);
 }
 
 TEST(ParameterRules, OfThoseThatSetTheSameTheLastHolds) {
-  expect_treatment({freeze("*"), freeze("block.1.*", false)}, matrix, false, base_rate, decay);
-  expect_treatment({freeze("block.1.*", false), freeze("*")}, matrix, true, base_rate, decay);
-  expect_treatment({with_rate("*", 1.0), with_rate("*.weight", 2.0)}, norm, false, 2.0, 0.0);
-  expect_treatment({with_rate("*.weight", 2.0), with_rate("*", 1.0)}, norm, false, 1.0, 0.0);
+  expect_param_group({freeze("*"), freeze("block.1.*", false)}, matrix, false, base_rate, decay);
+  expect_param_group({freeze("block.1.*", false), freeze("*")}, matrix, true, base_rate, decay);
+  expect_param_group({with_rate("*", 1.0), with_rate("*.weight", 2.0)}, norm, false, 2.0, 0.0);
+  expect_param_group({with_rate("*.weight", 2.0), with_rate("*", 1.0)}, norm, false, 1.0, 0.0);
   // Values that the last rule does not set come from earlier rules, and 0 counts as set.
-  expect_treatment({with_rate("*", 0.0), with_decay("*", 0.0), freeze("block.*")}, matrix, true,
-                   0.0, 0.0);
+  expect_param_group({with_rate("*", 0.0), with_decay("*", 0.0), freeze("block.*")}, matrix, true,
+                     0.0, 0.0);
   ParameterRule all = with_rate("*", 1.0);
   all.weight_decay = 0.5;
   all.frozen = true;
-  expect_treatment({all, with_decay("block.*", 0.25), with_decay("head.*", 2.0)}, matrix, true, 1.0,
-                   0.25);
+  expect_param_group({all, with_decay("block.*", 0.25), with_decay("head.*", 2.0)}, matrix, true,
+                     1.0, 0.25);
 }
 
 TEST(ParameterRules, MakeDecayWhatOtherwiseDoesNot) {
-  expect_treatment({with_decay("*.norm.*", 0.01)}, norm, false, base_rate, 0.01);
-  expect_treatment({with_rate("*.norm.*", 0.01)}, norm, false, 0.01, 0.0);
+  expect_param_group({with_decay("*.norm.*", 0.01)}, norm, false, base_rate, 0.01);
+  expect_param_group({with_rate("*.norm.*", 0.01)}, norm, false, 0.01, 0.0);
 }
 
 /// Compares the patterns with std::regex, over the parameters of a whole model.
@@ -128,7 +128,8 @@ TEST(ParameterRules, AreAsRegularExpressionsSay) {
         if (rule.learning_rate) expected.learning_rate = *rule.learning_rate;
         if (rule.weight_decay) expected.weight_decay = *rule.weight_decay;
       }
-      expect_treatment(rules, one, expected.frozen, expected.learning_rate, expected.weight_decay);
+      expect_param_group(rules, one, expected.frozen, expected.learning_rate,
+                         expected.weight_decay);
       frozen += expected.frozen ? 1 : 0;
       changed += expected.learning_rate != base_rate ? 1 : 0;
     }

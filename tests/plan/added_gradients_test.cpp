@@ -144,5 +144,19 @@ TEST(AddedGradients, ToOtherSumsAreRefused) {
   });
 }
 
+TEST(AddedGradients, TiedOnesAreNoPartialSum) {
+  Policy policy;
+  policy.leaves = 2;
+  const StepPlan plan = train_plan(with_adding_units(make_model(2, true, 21)), 1, policy);
+  const auto tied =
+      actions_of(plan, [](const Action& a) { return a.adds_to == AddsTo::tied_gradients; });
+  EXPECT_EQ(tied.size(), 2u);
+  for (const std::size_t a : tied) {
+    StepPlan mutant = plan;
+    mutant.actions[a].adds_to = AddsTo::partial_sum;
+    EXPECT_HAS(refused(mutant), "which has neither the tied gradients of this leaf nor the sum");
+  }
+}
+
 }  // namespace
 }  // namespace ostrakon::tests

@@ -2,8 +2,8 @@
 #pragma once
 
 // What is true of a plan in its memory, found the slow way: all pairs of uses, a full transitive
-// closure, and symbolic execution in many orders. Shares nothing with plan/proof/order and the
-// proof.
+// closure, and symbolic execution in many orders. Shares nothing with plan/proof/happens_before and
+// the proof.
 
 #include <array>
 #include <optional>
@@ -261,7 +261,7 @@ class SymbolicMachine {
   std::vector<Content> memory_;                             // of each range
 };
 
-inline std::vector<int> program_order(const StepPlan& plan) {
+inline std::vector<int> plan_order(const StepPlan& plan) {
   std::vector<int> order(plan.actions.size());
   for (std::size_t a = 0; a < order.size(); ++a) order[a] = static_cast<int>(a);
   return order;
@@ -270,7 +270,7 @@ inline std::vector<int> program_order(const StepPlan& plan) {
 /// What a plan means: its plan order, with bytes for every buffer alone.
 inline Outcome meaning(const PlacedPlan& placed) {
   const PlacedPlan apart = place_apart(placed);
-  return SymbolicMachine(apart).run(program_order(apart.plan));
+  return SymbolicMachine(apart).run(plan_order(apart.plan));
 }
 
 /// Whether a plan can't be run as it is placed: it has no order, may have a race, or comes in
@@ -279,7 +279,7 @@ inline bool is_broken(const PlacedPlan& placed) {
   const std::optional<Closure> closure = Closure::of(placed.plan);
   if (!closure || has_race(placed, *closure)) return true;
   const Outcome meant = meaning(placed);
-  return meant.reads_nothing || !(SymbolicMachine(placed).run(program_order(placed.plan)) == meant);
+  return meant.reads_nothing || !(SymbolicMachine(placed).run(plan_order(placed.plan)) == meant);
 }
 
 }  // namespace ostrakon::tests

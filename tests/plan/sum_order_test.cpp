@@ -95,6 +95,10 @@ std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit)
         const std::int64_t leaf = plan.leaf(static_cast<int>(rank), action.micro_batch);
         const int own = is_tied ? tied_leaf(leaf) : Expressions::leaf(leaf);
         const bool adds = action.adds_gradients() && !is_tied;
+        if (adds) {
+          EXPECT_EQ(action.adds_to == AddsTo::tied_gradients,
+                    mine.at(gradients) == tied_leaf(leaf));
+        }
         mine[gradients] = adds ? all.sum(mine.at(gradients), own) : own;
       }
       if (action.kind == Kind::accumulate)

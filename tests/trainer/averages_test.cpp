@@ -90,7 +90,7 @@ TEST(Averages, LeaveParametersAsTheyAreWithout) {
   EXPECT_HAS(testing::error_of([&] { without.trainer.with_averages([] {}); }), "ema 0");
 }
 
-/// A step that is skipped, or repeated since it was clipped after a optimistic update, is one step
+/// A step that is skipped, or repeated since it was clipped after an optimistic update, is one step
 /// of the average or none.
 TEST(Averages, HaveTheSameBitsInEveryLayout) {
   for (const double clip : {1e6, 1e-3}) {

@@ -193,9 +193,9 @@ std::string expected_hierarchical() {
               names_of_byte_units());
 }
 
-std::optional<ActivationCheckpointing> read_checkpointing(const Value& value) {
+std::optional<CheckpointingChoice> read_checkpointing(const Value& value) {
   if (value.kind != Value::Kind::text) return std::nullopt;
-  ActivationCheckpointing checkpointing;
+  CheckpointingChoice checkpointing;
   if (value.text == "none") return checkpointing;
   checkpointing.is_chosen = value.text == "auto";
   if (checkpointing.is_chosen) return checkpointing;
@@ -217,7 +217,7 @@ std::optional<ActivationCheckpointing> read_checkpointing(const Value& value) {
   return checkpointing;
 }
 
-Value write_checkpointing(const ActivationCheckpointing& checkpointing) {
+Value write_checkpointing(const CheckpointingChoice& checkpointing) {
   if (checkpointing.is_chosen) return Value::of(std::string("auto"));
   const int every = checkpointing.units.every;
   const std::string selective = write_parts(selective_parts, checkpointing.within_blocks);

@@ -41,7 +41,7 @@ std::string expected_hierarchical();
 
 /// Units or parts of blocks that are recomputed for backward: all of some units, or parts of all
 /// blocks.
-struct ActivationCheckpointing {
+struct CheckpointingChoice {
   plan::ActivationCheckpointing units;
   model::Recompute within_blocks;
   bool is_chosen = false;  ///< Settings::chooses_recompute
@@ -49,9 +49,9 @@ struct ActivationCheckpointing {
 
 /// Reads none, full, `every N`, `selective` with parts such as `selective attention mlp`, `keep`
 /// with parts such as `keep norms`, or auto; returns nothing for any other value.
-std::optional<ActivationCheckpointing> read_checkpointing(const Value& value);
+std::optional<CheckpointingChoice> read_checkpointing(const Value& value);
 /// One alone can be written of units, parts that are recomputed, and parts that are kept.
-Value write_checkpointing(const ActivationCheckpointing& checkpointing);
+Value write_checkpointing(const CheckpointingChoice& checkpointing);
 std::string expected_checkpointing();
 
 /// Reads auto, which is 0, or text such as "72 GiB"; returns nothing for any other value.

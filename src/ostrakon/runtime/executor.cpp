@@ -179,7 +179,7 @@ class Executor::Implementation {
   std::array<Graphs::InputsOf, plan::kinds> graph_inputs;
   Graphs graphs;
   Observer observer;
-  FaultHook intruder;
+  FaultHook fault_hook;
   std::function<void(const std::exception_ptr&)> on_failure;
   std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
@@ -458,9 +458,9 @@ class Executor::Implementation {
         if (is_told && observer) observer(action, true);
         const ViewOrigins::Live live = origins_.begin(index);
         const ActionBuffers buffers(*program_, action, arenas_, state.queue->exec(), &origins_);
-        if (intruder) intruder(buffers, true);
+        if (fault_hook) fault_hook(buffers, true);
         if (!submit_graph(index, buffers)) handler(buffers);
-        if (intruder) intruder(buffers, false);
+        if (fault_hook) fault_hook(buffers, false);
       });
       attempt([&] {
         if (is_told && observer) observer(action, false);
@@ -564,9 +564,7 @@ void Executor::on_failure(std::function<void(const std::exception_ptr&)> told) {
   implementation_->on_failure = std::move(told);
 }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
-void Executor::set_fault_hook(FaultHook intruder) {
-  implementation_->intruder = std::move(intruder);
-}
+void Executor::set_fault_hook(FaultHook hook) { implementation_->fault_hook = std::move(hook); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }
 const std::vector<ActionTime>& Executor::times() const { return implementation_->times; }

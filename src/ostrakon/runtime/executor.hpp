@@ -153,7 +153,7 @@ class Executor {
   /// Called before (true) and after (false) each handler, on its thread: for faults on purpose,
   /// which change the content of buffers.
   using FaultHook = std::function<void(const ActionBuffers&, bool begins)>;
-  void set_fault_hook(FaultHook intruder);
+  void set_fault_hook(FaultHook hook);
   void perturb(Perturbation perturbation);  ///< applies to all later runs
 
   /// Throws std::logic_error, before anything runs, for an action without a handler, or one that

@@ -117,7 +117,7 @@ double kernel_seconds(const Machine& machine, const ComputeRates& rates, const K
 
 MachineCosts::Stage MachineCosts::known_of(const StepPlan& plan) {
   Stage known;
-  known.meeting = plan::global_sum_kind(plan);
+  known.global_sum = plan::global_sum_kind(plan);
   known.is_summed_again.assign(plan.actions.size(), false);
   std::map<std::tuple<int, Axis, int, int>, std::size_t> last;  // sum of each unit and span
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
@@ -327,7 +327,7 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   if (machine_.added_seconds_per_byte > 0.0)
     all[Resource::latency] +=
         machine_.added_seconds_per_byte * static_cast<double>(plan.bytes_sent(action));
-  if (action.kind == known_[static_cast<std::size_t>(stage)].meeting)
+  if (action.kind == known_[static_cast<std::size_t>(stage)].global_sum)
     all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
   return all;
 }

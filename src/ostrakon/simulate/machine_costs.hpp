@@ -48,7 +48,7 @@ class MachineCosts : public plan::Costs {
  private:
   /// What is known of a stage besides its plan.
   struct Stage {
-    plan::Kind meeting;
+    plan::Kind global_sum;
     /// Spans over which summed gradients are gathered: sums over them are all-reduces.
     std::vector<plan::Span> all_reduced;
     /// Whether the unit's gradients are summed over that span again later, for each such sum.

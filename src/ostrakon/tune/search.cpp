@@ -13,9 +13,9 @@ namespace ostrakon::tune {
 namespace {
 
 /// A pair of changes is tried only if its predicted time, from what each change does alone, is
-/// below this factor times the best so far,
+/// below this factor times the best so far.
 constexpr double hopeful = 1.02;
-/// and its predicted memory below this factor times the memory that there is.
+/// Nor is it tried unless its predicted memory is below this factor times the memory that there is.
 constexpr double large = 1.1;
 /// A start that stays slower than this, relative to the best of others, is given up.
 constexpr double hopeless = 1.1;

@@ -7,7 +7,7 @@
 namespace ostrakon::math {
 namespace {
 
-constexpr char kernel_name[] = "further_targets";
+constexpr char kernel_name[] = "multi_token_targets";
 
 }  // namespace
 

@@ -255,6 +255,9 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };
+constexpr Named<Access> access_names[] = {
+    {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
+constexpr const char* name(Access access) { return name_in(access_names, access); }
 
 /// What a backward adds its gradients of parameters to.
 enum class AddsTo : std::uint8_t {
@@ -262,9 +265,6 @@ enum class AddsTo : std::uint8_t {
   tied_gradients,  ///< gradients of the same leaf, which a unit that is tied to it has written
   partial_sum,     ///< a sum over other micro-batches, to which this one's gradients come next
 };
-constexpr Named<Access> access_names[] = {
-    {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
-constexpr const char* name(Access access) { return name_in(access_names, access); }
 
 /// What memory is used for, as shown in reports.
 enum class Category : std::uint8_t {

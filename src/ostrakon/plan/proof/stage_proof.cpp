@@ -89,7 +89,7 @@ void check_verdict(const RankClasses& classes, int c) {
 }
 
 /// Whether all waits are for earlier actions.
-bool is_in_program_order(const RankClasses& classes) {
+bool is_in_plan_order(const RankClasses& classes) {
   for (int c = 0; c < classes.count(); ++c) {
     const std::vector<Action>& actions = classes.plan(c).actions;
     for (std::size_t a = 0; a < actions.size(); ++a)
@@ -247,7 +247,7 @@ void prove_ranks(const std::vector<const StepPlan*>& plans) {
   std::vector<Match> matches = find_matches(classes);
   // Differences between ranks' plans are reported first, as they say more than their consequences.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
-  const bool is_in_order = is_in_program_order(classes);
+  const bool is_in_order = is_in_plan_order(classes);
   for (int c = 0; c < classes.count() && is_in_order; ++c) check_verdict(classes, c);
   // Without matches between classes, each can run in plan order.
   if (matches.empty() && is_in_order) return;

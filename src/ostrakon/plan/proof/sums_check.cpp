@@ -68,8 +68,8 @@ void SumsCheck::set(int buffer, Sum sum) {
   sums_[buffer] = sum;
 }
 
-/// Checks a backward: its first phase that writes gradients begins a leaf's sum, or adds to the one
-/// that a tied unit has left.
+/// Checks a backward: its first phase that writes gradients begins a leaf's sum, or adds to what
+/// `adds_to` says: gradients of a tied unit, or a partial sum.
 std::string SumsCheck::wrong_backward(const Action& action) {
   const int phase = std::max(action.phase, 0);
   const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_gradient_phase;

@@ -94,7 +94,7 @@ class Simulation {
     for (const StepPlan* plan : stages) {
       StageRun& stage = stages_.emplace_back();
       stage.plan = plan;
-      stage.meeting = global_sum_kind(*plan);
+      stage.global_sum = global_sum_kind(*plan);
       stage.has_ended.assign(plan->actions.size(), false);
       for (std::size_t a = 0; a < plan->actions.size(); ++a)
         lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
@@ -142,8 +142,8 @@ class Simulation {
     const StepPlan* plan = nullptr;
     std::array<Lane, streams> lanes;
     std::vector<bool> has_ended;
-    Kind meeting = Kind::clip;  ///< adds up sums over the ranks of all stages
-    bool begins_sums = false;   ///< whether all stages are at the step's sums
+    Kind global_sum = Kind::clip;  ///< adds up sums over the ranks of all stages
+    bool begins_sums = false;      ///< whether all stages are at the step's sums
     Timing timing;
     // Nothing changes in a stage between its own events, so each stage has a time of its own.
     double settled = 0.0;      ///< time of `left` of its lanes and of its timing
@@ -193,12 +193,12 @@ class Simulation {
     const int action = lane.queue[lane.next];
     const Kind kind = action_of(own, action).kind;
     if (kind == Kind::receive) return false;
-    if (kind == own.meeting && !own.begins_sums && stages_.size() > 1) {
+    if (kind == own.global_sum && !own.begins_sums && stages_.size() > 1) {
       for (StageRun& other : stages_) {
         Lane& clipping = other.lanes[static_cast<std::size_t>(
             is_inline_ ? Stream::compute : action_of(own, action).stream)];
         if (!is_ready(other, clipping) ||
-            action_of(other, clipping.queue[clipping.next]).kind != own.meeting)
+            action_of(other, clipping.queue[clipping.next]).kind != own.global_sum)
           return false;
       }
       for (StageRun& other : stages_) other.begins_sums = true;

@@ -14,8 +14,8 @@ struct Rates {
   double inside_node_bytes_per_second = 250e9;
   double across_node_bytes_per_second = 25e9;
   double copy_bytes_per_second = 25e9;  ///< between host and device memory, each way
-  double host_bytes_per_second =
-      12e9;  ///< bytes of arrays that the host processes, each counted once
+  /// Bytes of arrays that the host processes, each counted once.
+  double host_bytes_per_second = 12e9;
 };
 
 /// Resources that actions take time of. Actions that use the same one at the same time share it

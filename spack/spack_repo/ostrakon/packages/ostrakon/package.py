@@ -107,7 +107,17 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             depends_on(f"kokkos+rocm amdgpu_target={target}", when=f"amdgpu_target={target}")
             depends_on(f"trilinos+rocm amdgpu_target={target}", when=f"amdgpu_target={target}")
 
-    programs = ("train", "launch", "plan", "data", "generate", "evaluate", "checkpoint", "bench", "scale")
+    programs = (
+        "train",
+        "launch",
+        "plan",
+        "data",
+        "generate",
+        "evaluate",
+        "checkpoint",
+        "bench",
+        "scale",
+    )
 
     sanity_check_is_file = [join_path("bin", f"ostrakon-{program}") for program in programs]
 

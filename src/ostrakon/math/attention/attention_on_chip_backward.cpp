@@ -282,6 +282,8 @@ struct AttendBackwardKv {
         SumTile scores, dprobabilities;  // (keys, queries)
         unrolled<steps>([&](int k) {
           scores.add_product(keys[k], load_right_transposed(lane, others, q_tile, k * tile_size));
+        });
+        unrolled<steps>([&](int k) {
           dprobabilities.add_product(load_left(lane, values, band, k * tile_size),
                                      load_right_transposed(lane, others, dout_tile, k * tile_size));
         });

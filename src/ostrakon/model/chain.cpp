@@ -151,7 +151,8 @@ typename Builder<T>::Built Chain<T>::build(const typename Units::Entry& entry,
   };
   Builder<T> builder(entry.name, shape, input, frozen, find_table, {});
   try {
-    return std::move(builder).build(entry.function(builder, builder.input()));
+    const auto made = entry.function(builder, builder.input());
+    return std::move(builder).build(made);
   } catch (const std::logic_error& error) {
     throw Error(text("its program can't be derived: ", error.what()));
   }

@@ -160,6 +160,7 @@ class GuardedCopy {
     std::memset(&value, 0xff, sizeof value);
     return value;
   }
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits are compared, those of NaN, too.
   static bool is_same(const T& a, const T& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
   std::int64_t stride() const { return original_.columns() + guard; }

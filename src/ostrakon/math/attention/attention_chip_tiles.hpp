@@ -14,6 +14,7 @@ namespace {
 // Kokkos gives a team 48 KiB of shared memory, of which it uses 1,040 bytes itself. The tiles below
 // need 32 KiB for heads of 128.
 
+// NOLINTBEGIN(misc-definitions-in-headers): constants have internal linkage.
 /// Queries of a team, or keys of a team in the backward of keys and values: a band of 16 for each
 /// of four warps. On the host one warp processes the bands one after the other.
 constexpr int team_rows = 64;
@@ -21,6 +22,7 @@ constexpr int bands = team_rows / tile_size;
 static_assert(bands % tile_team_warps == 0, "teams wait for all of their warps");
 
 constexpr float log2_e = 1.44269504f;
+// NOLINTEND(misc-definitions-in-headers)
 
 /// Returns the next `bytes` bytes of the shared memory that run() requests.
 template <class T>

@@ -222,8 +222,10 @@ struct AttendBackwardKv {
     const SharedRows<T, width> values(memory), others(memory + team_rows * width);
     float* const row_values =
         reinterpret_cast<float*>(memory + team_rows * width + 4 * query_elements);
-    auto* const document_values = reinterpret_cast<std::int32_t*>(row_values + 4 * query_rows);
-    std::int32_t* const ends = document_values + 2 * query_rows;  // registers are scarce
+    auto* const document_values =
+        reinterpret_cast<std::int32_t*>(row_values + std::ptrdiff_t{4 * query_rows});
+    std::int32_t* const ends =
+        document_values + std::ptrdiff_t{2 * query_rows};  // registers are scarce
     const std::int64_t kv_row = std::int64_t{first_sequence + sequence} * tokens + first_key;
     const int key_count = tokens - first_key < team_rows ? tokens - first_key : team_rows;
 
@@ -258,7 +260,7 @@ struct AttendBackwardKv {
       }
       if constexpr (in_documents)
         for (int i = team.team_rank(); i < query_rows; i += tile_team_threads)
-          begin_copy<4>(document_values + half * query_rows + i, 0,
+          begin_copy<4>(document_values + (half * query_rows + i), 0,
                         document_begins.data() + q_row + (i < count ? i : 0), i < count);
     };
 

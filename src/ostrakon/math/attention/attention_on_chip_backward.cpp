@@ -223,9 +223,9 @@ struct AttendBackwardKv {
     float* const row_values =
         reinterpret_cast<float*>(memory + team_rows * width + 4 * query_elements);
     auto* const document_values =
-        reinterpret_cast<std::int32_t*>(row_values + std::ptrdiff_t{4 * query_rows});
+        reinterpret_cast<std::int32_t*>(row_values + std::ptrdiff_t{4} * query_rows);
     std::int32_t* const ends =
-        document_values + std::ptrdiff_t{2 * query_rows};  // registers are scarce
+        document_values + std::ptrdiff_t{2} * query_rows;  // registers are scarce
     const std::int64_t kv_row = std::int64_t{first_sequence + sequence} * tokens + first_key;
     const int key_count = tokens - first_key < team_rows ? tokens - first_key : team_rows;
 

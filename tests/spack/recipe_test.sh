@@ -22,7 +22,7 @@ check() {
 
 check "CMake option" "$(grep -oE 'Ostrakon_ENABLE_[A-Z_]+|BUILD_SHARED_LIBS' "$recipe" | sort -u)" \
   '^option\(%s ' "$options"
-check program "$(sed -nE 's/^    programs = \((.*)\)/\1/p' "$recipe" | tr -d '",')" \
+check program "$(sed -n '/^    programs = (/,/)/p' "$recipe" | grep -oE '"[a-z]+"' | tr -d '"')" \
   'add_program\(ostrakon-%s( |$)' "$OSTRAKON_SOURCE/apps/CMakeLists.txt"
 # shellcheck disable=SC2016
 check variant "$(sed -nE 's/^    variant\("([a-z]+)".*/\1/p' "$recipe")" '^\|.*`%s`' "$page"

@@ -26,16 +26,16 @@ std::string deck_path(const std::string& name) {
   return (std::filesystem::path(OSTRAKON_INPUT_DECKS) / (name + ".yaml")).string();
 }
 
-Outcome plan(const std::string& deck, int ranks, const std::vector<std::string>& more) {
+Outcome plan(const std::string& deck, const std::vector<std::string>& options) {
   Command command;
-  command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-plan",
-                       deck_path(deck),
-                       "--ranks",
-                       std::to_string(ranks),
-                       "--ranks-per-node",
-                       "8"};
-  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-plan", deck_path(deck)};
+  command.arguments.insert(command.arguments.end(), options.begin(), options.end());
   return run_command(command);
+}
+
+Outcome plan(const std::string& deck, int ranks, std::vector<std::string> more) {
+  more.insert(more.end(), {"--ranks", std::to_string(ranks), "--ranks-per-node", "8"});
+  return plan(deck, more);
 }
 
 /// Cells of a line of a comment's table, which two spaces or more keep apart.
@@ -142,19 +142,17 @@ std::string between(const std::string& text, const std::string& begin, const std
 TEST_P(Decks, HeadsSayWhatIsSimulated) {
   const std::string head = head_of(GetParam());
   if (head.find("Simulated with `") == std::string::npos) GTEST_SKIP() << "no time is told";
-  Command command;
-  command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-plan", deck_path(GetParam())};
+  std::vector<std::string> options;
   std::istringstream words(between(head, "Simulated with `", "`"));
   for (std::string word; words >> word;)
-    command.arguments.push_back(
-        word.substr(0, 9) == "machines/" ? std::string(OSTRAKON_SOURCE_DIR "/") + word : word);
-  const Outcome outcome = run_command(command);
+    options.push_back(word.substr(0, 9) == "machines/" ? OSTRAKON_SOURCE_DIR "/" + word : word);
+  const Outcome outcome = plan(GetParam(), options);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(between(head, "`: ", " a step, "), between(outcome.out, "\nstep ", ","));
-  const double tokens = std::stod(between(outcome.out, "\ntokens/s ", " a rank")
-                                      .substr(between(outcome.out, "\ntokens/s ", ",").size() + 2));
+  const std::string of_all = between(outcome.out, "\ntokens/s ", ",");
+  const double of_rank = std::stod(between(outcome.out, of_all + ",", " a rank"));
   EXPECT_EQ(between(head, " a step, ", " tokens/s"),
-            format_count(static_cast<std::int64_t>(std::llround(tokens))));
+            format_count(static_cast<std::int64_t>(std::llround(of_rank))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Decks,
